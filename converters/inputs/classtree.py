@@ -165,7 +165,7 @@ def _split_folders(
 
 
 def _innermost(source: Folder, split: str, top: str, report: listing.Report) -> str:
-    """Returns the folder of a split: train/train, if an archive has both, for train."""
+    """Returns the folder of a split: train/train in place of train, if both exist."""
     here = listing.scan(source, top)
     if here.images or [*map(split_of_name, here.folders)] != [split]:
         return top

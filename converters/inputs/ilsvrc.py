@@ -84,12 +84,6 @@ class _Holder(NamedTuple):
     tar: str = ""
     part: tars.Member | None = None
 
-    @property
-    def where(self) -> str:
-        """The start of the names in it, in reports."""
-        inside = f"/{self.part.name}" if self.part else ""
-        return f"{self.tar or self.folder}{inside}/"
-
 
 @dataclasses.dataclass
 class _Tree:
@@ -151,9 +145,10 @@ class _Tree:
         results = parts.in_threads(read, [holders[key] for key in keys])
         listings = {}
         for key, (state, here) in zip(keys, results, strict=True):
-            self.report.read(here, holders[key].where)
+            folder, tar, part = holders[key]
+            self.report.read(here, f"{tar or folder}{f'/{part.name}' if part else ''}/")
             if state is not None:
-                self.states.setdefault(holders[key].tar, state)
+                self.states.setdefault(tar, state)
             listings[key] = here
         return listings
 

@@ -19,7 +19,7 @@ from converters.inputs.meaning import (
     whole_number,
 )
 from tfpipe.location.location import Location
-from tfpipe.shards.split_names import SPLITS, TRAIN
+from tfpipe.shards.split_names import SPLITS, TRAIN, natural
 
 if TYPE_CHECKING:
     from converters.inputs.boxes import Boxes
@@ -118,7 +118,7 @@ class Listed(NamedTuple):
         splits: dict[str, dict[str, list[Image]]] = {}
         for own_split, classes in self.splits.items():
             moved = splits.setdefault(split or own_split, {})
-            for old in sorted(classes, key=_by_number):
+            for old in sorted(classes, key=natural):
                 moved.setdefault(names.get(old, old), []).extend(classes[old])
         several = {
             image: [names.get(each, each) for each in classes]
@@ -152,10 +152,6 @@ class Listed(NamedTuple):
                 f"{min(names, default=0)}."
             )
         return self.renamed({number: names[int(number)] for number in numbers})
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    return (int(name), name) if name.isdecimal() else (-1, name)
 
 
 def ordered(splits: Splits) -> Splits:

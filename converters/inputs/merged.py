@@ -332,7 +332,9 @@ _Found = Sequence[tuple[MergeSource, Listed]]
 
 def _joined(found: _Found, *, in_records: bool) -> Listed:
     """Joins sources; a class of one name is one class, and splits are as well."""
-    top = _folder_above(found)
+    local = [listed.folder for _, listed in found if listed.folder.is_local]
+    paths = [os.path.realpath(each.path) for each in local]
+    top = Location(os.path.commonpath(paths)) if paths else found[0][1].folder
     parts = [_in_merge(source, listed, top) for source, listed in found]
     splits: dict[str, dict[str, list[Image]]] = {}
     for part in parts:
@@ -407,15 +409,6 @@ def _in_merge(source: MergeSource, listed: Listed, top: Location) -> Listed:
 
 def _kept(classes: Sequence[str]) -> list[str]:
     return [*dict.fromkeys(filter(None, classes))]
-
-
-def _folder_above(found: _Found) -> Location:
-    local = [
-        os.path.realpath(listed.folder.path)
-        for _, listed in found
-        if listed.folder.is_local
-    ]
-    return Location(os.path.commonpath(local)) if local else found[0][1].folder
 
 
 def _require_one_type(found: _Found) -> None:

@@ -36,10 +36,6 @@ class Archive(NamedTuple):
     num_bytes: int
 
 
-def _is_no_input(name: str) -> bool:
-    return is_hidden(name) or name == DALI_DIR_NAME
-
-
 class Kind(NamedTuple):
     """The files of a command.
 
@@ -53,12 +49,12 @@ class Kind(NamedTuple):
 
     def below(self, folder: str, names: Iterable[str]) -> list[str]:
         """Returns the names of such files in a folder, which the names begin with."""
-        return [
-            name
-            for name in names
-            if self.is_one(name.rpartition("/")[2])
-            and not any(map(_is_no_input, name.removeprefix(folder).split("/")))
-        ]
+        found = []
+        for name in filter(lambda name: self.is_one(name.rpartition("/")[2]), names):
+            parts = name.removeprefix(folder).split("/")
+            if not (DALI_DIR_NAME in parts or any(map(is_hidden, parts))):
+                found.append(name)
+        return found
 
 
 def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:

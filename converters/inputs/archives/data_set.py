@@ -51,6 +51,13 @@ class DataSetReader(Reader):
 
     def _list(self, location: Location, near: pathlib.Path) -> Listed:
         known = index.load(near)
+        for split in known.splits if location.is_local else ():
+            index.check(known, location.path, split)
+        archives = [
+            Archive(split, (location / shard.name).text, shard.num_bytes)
+            for split, shards in known.splits.items()
+            for shard in shards
+        ]
         records_of = _records(near, known)
         rows: dict[tuple[str, int], int] = {}
         reader = example_images.TfrecordReader(input=[location.text])
@@ -73,7 +80,7 @@ class DataSetReader(Reader):
             texts=dict(known.classes),
         )
         listed = list_archives(
-            list(_archives(known, location)),
+            archives,
             read,
             file_in_names=self.file_in_names,
             split_in_names=False,
@@ -104,14 +111,6 @@ class DataSetReader(Reader):
         kept = kept if self.extra_columns is None else self.extra_columns
         columns = ImageRows(catalog, row_of, {name: name for name in kept})
         return listed._replace(rows=[columns], several=several)
-
-
-def _archives(known: index.Index, location: Location) -> Iterator[Archive]:
-    for split, shards in known.splits.items():
-        if location.is_local:
-            index.check(known, location.path, split)
-        for shard in shards:
-            yield Archive(split, (location / shard.name).text, shard.num_bytes)
 
 
 def _records(

@@ -42,7 +42,7 @@ _ENDINGS = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 
 TFRECORDS = Kind(
     "files such as train-00000-of-00008 or *.tfrecord",
-    # A packed file is an error of its reader.
+    # A packed file is an error of the reader.
     is_one=lambda name: bool(_SHARD_NAME.fullmatch(name.lower().removesuffix(".gz"))),
 )
 

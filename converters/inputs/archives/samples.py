@@ -58,7 +58,7 @@ class _Sample:
     parts: set[str] = dataclasses.field(default_factory=set)
 
 
-# A packed tar is an error of its reader: no file of a folder is lost without a word.
+# A packed tar is an error of the reader: no file of a folder is lost in silence.
 _ENDINGS = (".tar", ".tgz", *(f".tar.{end}" for end in ("gz", "bz2", "xz", "zst")))
 TARS = patterns.Kind(
     "files that end in .tar", lambda name: name.lower().endswith(_ENDINGS)
@@ -133,7 +133,11 @@ class TarReader(ArchiveReader):
             # Of a larger part, one byte too many tells its size.
             count = min(member.num_bytes, _MAX_BYTES[part] + 1)
             sample.label = tar.take(member.offset, count)
-        elif part == self.image_part.lower() if self.image_part else _is_image(part):
+        elif (
+            part == self.image_part.lower()
+            if self.image_part
+            else listing.has_suffix(f"x.{part}", listing.IMAGE_SUFFIXES)
+        ):
             sample.images[part] = member
 
     def _require_partners(self, where: str, samples: Mapping[str, _Sample]) -> None:
@@ -179,7 +183,3 @@ def _fault(member: tars.Member) -> Reason | None:
         return Reason.NOT_A_FILE
     is_part = "." in base and not base.startswith(".")
     return None if is_part else Reason.OTHER_NAME
-
-
-def _is_image(part: str) -> bool:
-    return listing.has_suffix(f"x.{part}", listing.IMAGE_SUFFIXES)

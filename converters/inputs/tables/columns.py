@@ -58,12 +58,10 @@ class Columns:
         """Columns of texts: their values stay as they stand in the file."""
         return [n for role, n in self.by_role.items() if not role.startswith("extra")]
 
-    def in_table(
-        self, there: Sequence[str], folders: Collection[str] = ()
-    ) -> "Columns":
+    def in_table(self, there: Sequence[str], files: Collection[str] = ()) -> "Columns":
         """Returns the columns with the column `split`, if no other says the splits.
 
-        `folders` are the names in folders `name=value` above the files.
+        The folders `name=value` above files are hints for errors.
         """
         columns = self
         named = [name for name in there if name.lower() == "split"]
@@ -74,7 +72,7 @@ class Columns:
                 flag = "extra_columns" if role.startswith("extra") else f"{role}_column"
                 times = "twice" if name in there else "none of this name"
                 hint = "" if name in there else errors.did_you_mean(name, there)
-                if name in folders:
+                if any(f"/{name}=" in f"/{file}" for file in files):
                     hint = f" --hive_columns={name} takes it from the folders {name}=."
                 raise ValueError(
                     f"--{flag} must name one column of the table, got {name}: there "

@@ -78,13 +78,11 @@ def _sqlite(source: TableSource, statement: str) -> Iterator[Any]:
     ):
         connection.execute("PRAGMA query_only = ON")
         # ATTACH would make a file.
-        connection.set_authorizer(_allow)
+        deny, allow = sqlite3.SQLITE_DENY, sqlite3.SQLITE_OK
+        attach = sqlite3.SQLITE_ATTACH
+        connection.set_authorizer(lambda a, *_: deny if a == attach else allow)
         with Interruptible(connection.interrupt):
             yield connection.execute(statement)
-
-
-def _allow(action: int, *_: object) -> int:
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
 def _driver(source: TableSource, name: str) -> Any:

@@ -187,14 +187,6 @@ def read(
     return listed.with_list(of_rows(length)) if length else listed
 
 
-def _row_length(batches: Iterator[Sequence[tuple[Sequence[Any]]]]) -> int:
-    """Returns the number of classes if all labels are rows of 0 and 1, or else 0."""
-    rows = (row for (row,) in itertools.chain.from_iterable(batches))
-    first = next(rows, ())
-    is_row = label_rows.is_one_hot(itertools.chain([first], rows), None)
-    return len(first) if is_row else 0
-
-
 def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
     """Returns the expression of the list of a row's labels, of a type of DuckDB.
 
@@ -205,8 +197,11 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
         several = f"string_split(label, {quoted(separator)})"
     if several and _NUMBERS.fullmatch(kind):
         row = f"TRY_CAST({several} AS DOUBLE[])"
-        length = _row_length(ask(f"DISTINCT {row}", "WHERE label IS NOT NULL"))
-        if length:
+        batches = ask(f"DISTINCT {row}", "WHERE label IS NOT NULL")
+        rows = (each for (each,) in itertools.chain.from_iterable(batches))
+        first = next(rows, ())
+        if label_rows.is_one_hot(itertools.chain([first], rows), None):
+            length = len(first)
             return f"list_filter(range({length}), lambda n: {row}[n + 1] = 1)", length
     base = kind.removesuffix("[]")
     is_integer = base.endswith(("INT", "INTEGER")) and "HUGEINT" not in base

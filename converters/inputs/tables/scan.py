@@ -16,7 +16,7 @@ import pathlib
 import re
 import shutil
 import urllib.parse
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.inputs.meaning import Meaning
@@ -102,8 +102,7 @@ def scan(
                 rows = rows_of(INPUT, source, query=query, columns=columns)
                 if source.kind == PARQUET and source == sources[INPUT]:
                     compared = _num_compared(connection, source, columns.image_column)
-                names = _folder_names(sources[INPUT])
-                _write_rows(connection, images, rows, columns, compared, part, names)
+                _write_rows(connection, images, rows, columns, compared, part, source)
             else:
                 for name, each in near.items():
                     view = f"CREATE VIEW {identifier(name)} AS SELECT {_COLUMNS}"
@@ -316,11 +315,6 @@ def by_names(
     return dataclasses.replace(columns, split_column=SPLIT_OF_FILE), None, by_file
 
 
-def _folder_names(source: TableSource) -> set[str]:
-    folders = itertools.chain.from_iterable(f.split("/")[:-1] for f in source.files)
-    return {name for name, equals, _ in (f.partition("=") for f in folders) if equals}
-
-
 def _folder_values(source: TableSource, name: str) -> list[str]:
     values = []
     for file in source.files:
@@ -368,12 +362,12 @@ def _write_rows(
     columns: Columns,
     compared: Mapping[str, int],
     path: pathlib.Path,
-    folder_names: Collection[str] = (),
+    source: TableSource | None = None,
 ) -> None:
     """Writes the values of rows; images may stay in the files of `_num_compared`."""
     types = column_types(connection, rows)
     types.pop(_FILE, None)
-    columns = columns.in_table(list(types), folder_names)
+    columns = columns.in_table(list(types), source.files if source else ())
     for name in columns.extra_columns if columns.extra_in_records else ():
         kind_of(name, types[name])
     image, data = _image_values(connection, rows, columns.image_column, types)
