@@ -117,19 +117,14 @@ def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:
     x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
     for stage, (num_blocks, filters) in enumerate(_RESNET50_STAGES):
         for block in range(num_blocks):
-            strides = 2 if stage > 0 and block == 0 else 1
-            x = _bottleneck(x, filters, strides=strides, project=block == 0)
+            strides, wide, shortcut = 1, 4 * filters, x
+            if block == 0:
+                strides = 2 if stage > 0 else 1
+                shortcut = _resnet_conv(x, wide, 1, strides=strides, relu=False)
+            x = _resnet_conv(_resnet_conv(x, filters, 1), filters, 3, strides=strides)
+            x = _resnet_conv(x, wide, 1, relu=False)
+            x = layers.ReLU()(layers.Add()([x, shortcut]))
     return _model(image, _pooled(x), num_classes, "resnet50_v1_5")
-
-
-def _bottleneck(x: Tensor, filters: int, *, strides: int, project: bool) -> Tensor:
-    shortcut = x
-    if project:
-        shortcut = _resnet_conv(x, 4 * filters, 1, strides=strides, relu=False)
-    x = _resnet_conv(x, filters, 1)
-    x = _resnet_conv(x, filters, 3, strides=strides)
-    x = _resnet_conv(x, 4 * filters, 1, relu=False)
-    return layers.ReLU()(layers.Add()([x, shortcut]))
 
 
 def _resnet_conv(

@@ -333,9 +333,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         cli.refuse_unused(self, _CONTRADICTIONS)
-        for fault in itertools.chain(
-            _faults_of_ranks(self), _faults_of_tiers(self), _faults_of_arguments(self)
-        ):
+        for fault in itertools.chain(_faults_of_ranks(self), _faults_of_data(self)):
             raise ValueError(fault)
         for placement in self.all_placements():
             placement.on(self.hosts)
@@ -462,23 +460,6 @@ def _faults_of_ranks(sweep: Sweep) -> Iterator[str]:
             )
 
 
-def _faults_of_tiers(sweep: Sweep) -> Iterator[str]:
-    for name in sweep.tiers:
-        for setting in TIERS[name].settings:
-            if not getattr(sweep, setting):
-                what = _PLACE_OF_DATA[setting]
-                yield f"The tier {name} must have --{setting}, {what}."
-    used = {setting for name in sweep.tiers for setting in TIERS[name].settings}
-    for name in ("remote_url", "mount_dir", "shard_cache_dir"):
-        if getattr(sweep, name) and name not in used:
-            got = ", ".join(sweep.tiers) or "no tiers"
-            yield f"--{name} is for tiers that --tiers does not name, got {got}."
-    if sweep.remote_url and "://" not in sweep.remote_url:
-        yield f"--remote_url must be a URL, got {sweep.remote_url}."
-    if sweep.tiers and len(sweep.data_dirs) > 1:
-        yield f"--tiers must have one of --data_dirs, got {','.join(sweep.data_dirs)}."
-
-
 # The flags after -- that a setting sets itself.
 _SWEPT = {
     "models": ("model",),
@@ -495,7 +476,21 @@ _SWEPT = {
 }
 
 
-def _faults_of_arguments(sweep: Sweep) -> Iterator[str]:
+def _faults_of_data(sweep: Sweep) -> Iterator[str]:
+    for name in sweep.tiers:
+        for setting in TIERS[name].settings:
+            if not getattr(sweep, setting):
+                what = _PLACE_OF_DATA[setting]
+                yield f"The tier {name} must have --{setting}, {what}."
+    used = {setting for name in sweep.tiers for setting in TIERS[name].settings}
+    for name in ("remote_url", "mount_dir", "shard_cache_dir"):
+        if getattr(sweep, name) and name not in used:
+            got = ", ".join(sweep.tiers) or "no tiers"
+            yield f"--{name} is for tiers that --tiers does not name, got {got}."
+    if sweep.remote_url and "://" not in sweep.remote_url:
+        yield f"--remote_url must be a URL, got {sweep.remote_url}."
+    if sweep.tiers and len(sweep.data_dirs) > 1:
+        yield f"--tiers must have one of --data_dirs, got {','.join(sweep.data_dirs)}."
     names = {_flag_of(word) for word in sweep.arguments}
     if not (sweep.tiers or sweep.data_dirs or names & {"data_dir", "synthetic"}):
         yield (

@@ -21,6 +21,7 @@ from benchmarks.models import accelerators, catalog
 from benchmarks.models.accelerators import Accelerators, Figure
 from benchmarks.results import tree
 from benchmarks.results.other_results import PublishedRow
+from benchmarks.results.train_result import TrainResult
 from tfpipe import errors
 
 # Mean bytes of a record. ILSVRC-2012 train: 147,531,475,882 bytes of 1,281,167 images.
@@ -31,23 +32,22 @@ LARGE_RECORD_BYTES = 1_351_000
 _SAME_BYTES = 0.15  # most difference of the bytes of like records, as a share
 
 
-def differences(
-    row: PublishedRow,
-    *,
-    image_size: int | None,
-    decodes: bool,
-    record_bytes: float | None,
-) -> str:
+def differences(row: PublishedRow, run: TrainResult) -> str:
     """Returns why a run must not be compared with a row; "" for a comparable run."""
+    config, rate = run.config, run.examples_per_second
+    image_size = config.image_size or catalog.MODELS[row.model].image_size
+    decodes = not config.read_only and not config.synthetic
+    megabytes = run.consumed_megabytes_per_second
+    record_bytes = megabytes and rate and megabytes * 1e6 / rate
     reasons = []
     if row.image_size != image_size:
-        theirs, ours = (size or "unknown" for size in (row.image_size, image_size))
-        reasons.append(f"images of {theirs} pixels there, {ours} here")
+        theirs = row.image_size or "unknown"
+        reasons.append(f"images of {theirs} pixels there, {image_size} here")
     if row.decodes is None:
         reasons.append("it does not say whether images were decoded")
     elif row.decodes != decodes:
         reasons.append(f"images were {'' if row.decodes else 'not '}decoded")
-    if row.record_bytes is None or record_bytes is None:
+    if row.record_bytes is None or not record_bytes:
         reasons.append("the bytes of a record are not known of both")
     elif abs(record_bytes / row.record_bytes - 1) > _SAME_BYTES:
         sizes = f"{row.record_bytes / 1e3:.0f} kB there, {record_bytes / 1e3:.0f} here"

@@ -63,10 +63,11 @@ class Payoff:
 def find_payoffs(whole: Facts) -> list[Payoff]:
     """Returns the remedies, in the order of their gains."""
     before = facts.scenario(whole)
+    decoded = before.num_images * 3 * (before.image_size * _MARGIN) ** 2
     payoffs = [
         _shard_cache(whole, before),
         _ram_cache(before, "records", before.num_bytes, 1.0, "size of the data set"),
-        _ram_cache(before, "decoded images", _decoded_bytes(before), *_DECODED_CPU),
+        _ram_cache(before, "decoded images", decoded, *_DECODED_CPU),
         _resized(whole, before),
         *(_faster_path(before, *path) for path in _FASTER_PATHS),
         _remote(before),
@@ -122,8 +123,8 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
         before,
         cost=f"{_size(min(room, size))} on the local disk of each host, which gives "
         f"{hits:.0%} of the bytes once it is full, after "
-        f"{count_of(times.filling_epochs, 'epoch')}; a first "
-        f"epoch of {_time(times.first_seconds)}",
+        f"{count_of(times.filling_epochs, 'epoch')}; a first epoch of "
+        f"{times.first_seconds:,.1f} s",
         source=f"{_SHARD_CACHE_CPU[1]}; disk: {whole['local_disk'].source}",
         is_possible=room > 0,
         limit=("local disk", disk / from_disk if from_disk else math.inf),
@@ -145,10 +146,6 @@ def _ram_cache(
         cached=1.0,
         cpu_ms=before.cpu_ms * cpu_ratio,
     )
-
-
-def _decoded_bytes(before: Scenario) -> float:
-    return before.num_images * 3 * (before.image_size * _MARGIN) ** 2
 
 
 def _resized(whole: Facts, before: Scenario) -> Payoff:
@@ -235,10 +232,6 @@ def _size(num_bytes: float) -> str:
         if num_bytes >= scale:
             return f"{num_bytes / scale:,.3g} {unit}"
     return f"{num_bytes / 1e3:,.3g} kB"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 60:,.1f} minutes" if seconds >= 90 else f"{seconds:,.1f} s"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -71,12 +71,7 @@ class Answer(NamedTuple):
     fails: int | None
 
     def text(self, gates: str, missed: Sequence[str]) -> str:
-        """Returns the answer in a sentence.
-
-        Args:
-            gates: The gates of the search.
-            missed: Sentences of the gates that `fails` ranks did not meet.
-        """
+        """Returns the answer; `missed` says which gates `fails` ranks did not meet."""
         meet = f"{count_of(self.meets, 'rank')} meet{'s' if self.meets == 1 else ''}"
         if self.fails is None:
             return f"{meet} {gates}; more were not allowed."

@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.models import catalog
 from benchmarks.planning import published
 from benchmarks.planning.plan import NO_ACCELERATOR, Run, Series
 from benchmarks.planning.sweep_run import (
@@ -233,7 +232,7 @@ def published_row(repeats: Repeats) -> typed.SweptRow:
         num_accelerators=num_ranks,
         is_local=(series.tier or "").startswith("local_"),
     )
-    different = _differences(there, first) if there else ""
+    different = published.differences(there, first) if there else ""
     of_gpu = there and not different and there.images_per_second_per_accelerator
     busy = repeats.means("telemetry.gpu_utilization", "accelerator_utilization")
     used, stepping = busy.values()
@@ -258,17 +257,6 @@ def published_row(repeats: Repeats) -> typed.SweptRow:
         not_compared=different,
         rate_over_published=rate / num_ranks / of_gpu if of_gpu else None,
         **repeats.means("consumed_megabytes_per_second", "telemetry.host_cpu_fraction"),
-    )
-
-
-def _differences(there: typed.PublishedRow, result: TrainResult) -> str:
-    config, model = result.config, catalog.MODELS[there.model]
-    megabytes, rate = result.consumed_megabytes_per_second, result.examples_per_second
-    return published.differences(
-        there,
-        image_size=config.image_size or model.image_size,
-        decodes=not config.read_only and not config.synthetic,
-        record_bytes=megabytes and rate and megabytes * 1e6 / rate,
     )
 
 
