@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from benchmarks.models import catalog
 from benchmarks.options import data_access
-from benchmarks.planning import facts, hardware, measured, published, summary
+from benchmarks.planning import facts, published, sources, summary
 from benchmarks.planning.facts import Fact
 from benchmarks.reporting import answers, output
 from benchmarks.results import checks, collection as results
@@ -144,7 +144,7 @@ class AdviseOptions:
     storage: str | None = _of_storage(
         "RATE",
         "Rate of the storage, such as 10GB/s, or one of "
-        f"{', '.join(hardware.STORAGES)}. Default: unlimited, and the answer says what "
+        f"{', '.join(sources.STORAGES)}. Default: unlimited, and the answer says what "
         "is needed.",
     )
     storage_gbps: float | None = _STORAGE(
@@ -222,14 +222,14 @@ def advise(options: AdviseOptions) -> None:
         collection = results.read([pathlib.Path(path) for path in options.results])
         notes = [f"Note: {reason}" for reason in collection.left_out]
         size = catalog.image_size(options.model, options.image_size)
-        calibrated, doubts = measured.read(collection, image_size=size)
-        before = hardware.change(calibrated, of_flags)
+        calibrated, doubts = sources.read_facts(collection, image_size=size)
+        before = sources.change(calibrated, of_flags)
     answer = summary.answer(before, by_name, mode)
     details, after = [summary.text(answer)], None
     if options.what_if is not None:
-        whole = hardware.complete(before, by_name, mode)
-        changes = hardware.parse_changes(options.what_if, whole)
-        after = summary.answer(hardware.change(before, changes), by_name, mode)
+        whole = sources.complete(before, by_name, mode)
+        changes = sources.parse_changes(options.what_if, whole)
+        after = summary.answer(sources.change(before, changes), by_name, mode)
         details.append(f"\nWith {options.what_if}: {after.sentences[0]}")
     asked = dataclasses.asdict(options).items()
     result = {

@@ -198,11 +198,6 @@ def shown(name: str, value: float | str) -> str:
     return f"{digits} {unit}".rstrip()
 
 
-def figure(facts: Facts, name: str) -> float:
-    """Returns the value of a fact that is a number."""
-    return float(facts[name].value)
-
-
 def scenario(facts: Facts) -> Scenario:
     """Returns the scenario that facts make; a host may have fewer accelerators."""
     values: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import tfpipe
 from benchmarks.models.accelerators import Accelerators
-from benchmarks.planning import ceilings, facts, hardware
+from benchmarks.planning import ceilings, facts, sources
 from benchmarks.planning.ceilings import Prediction, StoreUse
 from benchmarks.planning.facts import Fact, Facts, Scenario
 from benchmarks.reporting.charts import sweeps
@@ -158,14 +158,14 @@ def _resized(whole: Facts, before: Scenario) -> Payoff:
         cached = ceilings.page_cache_hits(
             before.page_cache, before.num_images * size, before.num_hosts
         )
-    cpu = hardware.cpu_milliseconds(size) / hardware.cpu_milliseconds(old)
+    cpu = sources.cpu_milliseconds(size) / sources.cpu_milliseconds(old)
     return _payoff(
         f"records of a short side of {side:.0f} pixels",
         before,
         cost=f"a conversion with --short_side={side:.0f}, once; records of "
         f"{_size(size)} in place of {_size(old)}; other pixels, and no crop that is "
         "larger",
-        source=f"300 photographs; CPU time: {hardware.CPU_SOURCE}",
+        source=f"300 photographs; CPU time: {sources.CPU_SOURCE}",
         is_possible=size < old,
         record=size,
         cached=cached,
@@ -176,14 +176,14 @@ def _resized(whole: Facts, before: Scenario) -> Payoff:
 # Name, ratio of the CPU time, cost, and source.
 _FASTER_PATHS = (
     (
-        *("entry points", hardware.ENTRY_POINTS),
+        *("entry points", sources.ENTRY_POINTS),
         "python -m converters.verify DIR --write_entry_points, once; a side file of "
         "0.6 % of the bytes; the records stay as they are; baseline JPEGs and the "
         "native op",
-        hardware.ENTRY_POINTS_SOURCE,
+        sources.ENTRY_POINTS_SOURCE,
     ),
     (
-        *("whole batches", hardware.WHOLE_BATCHES),
+        *("whole batches", sources.WHOLE_BATCHES),
         "--whole_batches=yes; memory of a batch for each parallel call; needs the "
         "native op",
         "2026-11-22-decode-native.json",
@@ -271,7 +271,7 @@ class Advice:
 
 def answer(start: Facts, accelerators: Accelerators, mode: str) -> Advice:
     """Returns everything that facts say about a run."""
-    whole = hardware.complete(start, accelerators, mode)
+    whole = sources.complete(start, accelerators, mode)
     scenario = facts.scenario(whole)
     predicted, times = ceilings.predict(scenario), ceilings.epochs(scenario)
     service = tfpipe.ServicePayoff(
@@ -321,7 +321,7 @@ def _row(
     start: Facts, accelerators: Accelerators, mode: str, num_accelerators: int
 ) -> PredictedRow:
     changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
-    scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
+    scenario = facts.scenario(sources.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
     figures: dict[str, Any] = {}
     epochs = {"": scenario, "first_epoch_": ceilings.first_epoch(scenario)}

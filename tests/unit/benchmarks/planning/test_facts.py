@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.planning import facts, hardware, published
+from benchmarks.planning import facts, published, sources
 from benchmarks.planning.facts import Fact
 
 
@@ -65,7 +65,7 @@ def test_other_texts_are_refused_with_the_remedy(name, text, problem):
 
 def _complete(mode="train", **texts):
     known = {name: facts.parse(name, text, f"--{name}") for name, text in texts.items()}
-    return hardware.complete(known, published.ACCELERATORS, mode)
+    return sources.complete(known, published.ACCELERATORS, mode)
 
 
 def test_tables_give_what_no_flag_gives_and_each_fact_has_a_source():
@@ -111,7 +111,7 @@ def test_names_that_no_table_has(texts, problem):
 
 
 def test_cpu_time_grows_with_the_bytes_and_meets_the_measured_points():
-    measured = [hardware.cpu_milliseconds(size) for size in (103_564, 1e6)]
+    measured = [sources.cpu_milliseconds(size) for size in (103_564, 1e6)]
     assert measured == pytest.approx([1.436, 9.836])
     costs = [_complete(**texts)["cpu_ms"] for texts in ({}, {"whole_batches": "no"})]
     ratio = 1.198 / 1.436
@@ -129,28 +129,28 @@ def test_a_change_forgets_what_hangs_on_it():
         "requests": Fact(8e3, "result", "result"),
         "storage": Fact(5e8, "result", "result"),
     }
-    whole = hardware.complete(known, published.ACCELERATORS, "train")
-    changes = hardware.parse_changes("model=vgg16, storage=10GB/s,hosts=3", whole)
-    changed = hardware.change(known, changes)
+    whole = sources.complete(known, published.ACCELERATORS, "train")
+    changes = sources.parse_changes("model=vgg16, storage=10GB/s,hosts=3", whole)
+    changed = sources.change(known, changes)
 
     assert "images_per_second" not in changed
     assert "requests" not in changed
     assert (changed["batch_size"].value, changed["cpu_ms"].value) == (64.0, 2.0)
     assert changed["num_accelerators"].value == 24.0
-    after = hardware.complete(changed, published.ACCELERATORS, "train")
+    after = sources.complete(changed, published.ACCELERATORS, "train")
     assert after["requests"].value == math.inf
-    single = hardware.change(known, hardware.parse_changes("whole_batches=no", whole))
+    single = sources.change(known, sources.parse_changes("whole_batches=no", whole))
     assert single["cpu_ms"].value == pytest.approx(2 * 1.436 / 1.198)
     assert "1.20 for other paths" in single["cpu_ms"].source
-    again = hardware.change(single, hardware.parse_changes("whole_batches=no", whole))
+    again = sources.change(single, sources.parse_changes("whole_batches=no", whole))
     assert again["cpu_ms"] == single["cpu_ms"]
-    back = hardware.change(single, hardware.parse_changes("whole_batches=yes", whole))
+    back = sources.change(single, sources.parse_changes("whole_batches=yes", whole))
     assert back["cpu_ms"].value == pytest.approx(2)
-    entries = hardware.change(known, hardware.parse_changes("entry_points=yes", whole))
+    entries = sources.change(known, sources.parse_changes("entry_points=yes", whole))
     assert entries["cpu_ms"].value == pytest.approx(2 * 0.490 / 0.562)
     own = {"images_per_second": Fact(900.0, "--images_per_second", "flag")}
-    changes = hardware.parse_changes("accelerator=v100", whole)
-    assert "images_per_second" not in hardware.change(own, changes)
+    changes = sources.parse_changes("accelerator=v100", whole)
+    assert "images_per_second" not in sources.change(own, changes)
 
 
 @pytest.mark.parametrize(
@@ -168,5 +168,5 @@ def test_a_change_forgets_what_hangs_on_it():
 )
 def test_changes_that_cannot_be_read(text, problem):
     with pytest.raises(ValueError, match="--what_if") as error:
-        hardware.parse_changes(text, _complete())
+        sources.parse_changes(text, _complete())
     assert problem in str(error.value)

@@ -7,9 +7,8 @@ import pytest
 
 from benchmarks.planning import (
     facts,
-    hardware,
-    measured,
     published,
+    sources,
     summary,
 )
 from benchmarks.results.collection import Result, collect
@@ -106,7 +105,7 @@ def test_every_answer_is_strict_json_and_text(texts):
 
 
 def _payoffs(**texts):
-    whole = hardware.complete(_facts(**texts), published.ACCELERATORS, "train")
+    whole = sources.complete(_facts(**texts), published.ACCELERATORS, "train")
     return {
         found.name.partition(" of a")[0]: found for found in summary.find_payoffs(whole)
     }
@@ -184,7 +183,7 @@ def test_results_give_facts_and_flags_come_first():
     }
     paths = {"whole_batches": "no", "entry_points": "yes"}
     profile = sample_results.profile() | {"paths": paths}
-    found = measured.read(_collect(run=emulated, input=profile, storage=probe))[0]
+    found = sources.read_facts(_collect(run=emulated, input=profile, storage=probe))[0]
 
     values = {name: fact.value for name, fact in found.items()}
     assert values == pytest.approx(
@@ -211,11 +210,11 @@ def test_results_give_facts_and_flags_come_first():
     )
     assert found["storage"].source == "benchmarks.storage, storage"
     profile["paths"] = {"whole_batches": "yes", "crop": "stock"}
-    stock = measured.read(_collect(input=profile))[0]
+    stock = sources.read_facts(_collect(input=profile))[0]
     assert stock["whole_batches"].value == 0.0  # the figures are of the native crop
     flags = _facts(storage="10GB/s", accelerator="v100")
-    known = hardware.change(found, flags)
-    whole = hardware.complete(known, published.ACCELERATORS, "train")
+    known = sources.change(found, flags)
+    whole = sources.complete(known, published.ACCELERATORS, "train")
     assert whole["storage"].value == 10e9
     assert whole["requests"].value == math.inf
     assert whole["images_per_second"].value == 1276.0
@@ -224,7 +223,7 @@ def test_results_give_facts_and_flags_come_first():
 
 def test_cores_that_a_pipeline_leaves_idle_count_as_cost():
     busy = sample_results.profile() | {"examples_per_second": 8000.0}
-    found = measured.read(_collect(input=busy))[0]
+    found = sources.read_facts(_collect(input=busy))[0]
     assert found["cpu_ms"].value == pytest.approx(4.0)
     assert "92% busy" in found["cpu_ms"].source
 
@@ -232,10 +231,10 @@ def test_cores_that_a_pipeline_leaves_idle_count_as_cost():
 def test_a_real_run_without_a_gpu_says_nothing_about_the_input():
     run = sample_results.train(more={"compute_seconds_per_step": 0.16})
     run["environment"] = {**run["environment"], "gpus": []}
-    found = measured.read(_collect(run=run))[0]
+    found = sources.read_facts(_collect(run=run))[0]
     assert "cpu_ms" not in found
     assert found["images_per_second"].value == pytest.approx(800.0)
-    with_gpu = measured.read(_collect(run=sample_results.train()))[0]
+    with_gpu = sources.read_facts(_collect(run=sample_results.train()))[0]
     assert with_gpu["cpu_ms"].value == pytest.approx(4.1)
 
 
@@ -243,8 +242,8 @@ def test_a_real_run_without_a_gpu_says_nothing_about_the_input():
 def test_results_of_other_versions(document):
     for command in ("train", "input", "storage"):
         one = {"command": f"benchmarks.{command}", "place": 3, **document}
-        assert measured.read(_collect(one=one))[0] is not None
-    assert measured.read(_collect()) == ({}, [])
+        assert sources.read_facts(_collect(one=one))[0] is not None
+    assert sources.read_facts(_collect()) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ def test_calibrations_that_say_little_are_refused_or_marked(
         kind="emulated", cache="cold", more={"gates": [], **more}
     )
 
-    found, doubts = measured.read(_collect(run=run), image_size=image_size)
+    found, doubts = sources.read_facts(_collect(run=run), image_size=image_size)
 
     assert [reason in text for text in doubts] == [True] * bool(reason)
     assert ("cpu_ms" in found) == is_used

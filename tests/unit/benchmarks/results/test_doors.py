@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.planning import measured, sweep_run
+from benchmarks.planning import sources, sweep_run
 from benchmarks.reporting import output, page
 from benchmarks.results import collection
 from tests.support.data import sample_results
@@ -30,7 +30,7 @@ def _sweep(path: pathlib.Path) -> str:
 
 
 def _advise(path: pathlib.Path) -> str:
-    return " ".join(measured.read(collection.read([path]))[1])
+    return " ".join(sources.read_facts(collection.read([path]))[1])
 
 
 DOORS: Mapping[str, Callable[[pathlib.Path], str]] = {
