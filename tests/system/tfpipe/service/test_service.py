@@ -310,7 +310,7 @@ def test_a_killed_worker_that_stays_away_is_an_error_on_every_rank(
     assert sorted(epoch) == [*range(NUM_RECORDS)], "the service is whole again"
 
 
-@pytest.mark.parametrize("lost_after_s", [_LOST_AFTER_S, None])
+@pytest.mark.parametrize("lost_after_s", [60.0, None])
 def test_ranks_with_all_records_do_not_wait_for_a_lost_worker(
     service: ServiceProcesses,
     rank_pool: RankPool,
