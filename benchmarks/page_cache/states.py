@@ -202,7 +202,7 @@ def trial(files: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def evict(files: Sequence[str]) -> dict[str, Any]:
+def evict(files: Sequence[str]) -> None:
     """Takes files out of the page cache, but pages that a process has mapped stay.
 
     Raises:
@@ -221,7 +221,6 @@ def evict(files: Sequence[str]) -> dict[str, Any]:
                 evict_file(file.fileno(), 0)
         if not OpenFiles(files).resident_bytes():
             break
-    return {}
 
 
 def evict_file(descriptor: int, num_bytes: int) -> None:
@@ -230,11 +229,10 @@ def evict_file(descriptor: int, num_bytes: int) -> None:
     os.posix_fadvise(descriptor, 0, num_bytes, os.POSIX_FADV_DONTNEED)
 
 
-def fill(files: Sequence[str]) -> dict[str, Any]:
+def fill(files: Sequence[str]) -> None:
     """Reads files from end to end, so that they are in the page cache."""
     with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers:
         collections.deque(readers.map(_fill_file, files), maxlen=0)
-    return {}
 
 
 def _fill_file(path: str) -> None:
@@ -242,10 +240,9 @@ def _fill_file(path: str) -> None:
         shutil.copyfileobj(file, nowhere, _CHUNK_BYTES)
 
 
-def drop_caches(_: Sequence[str]) -> dict[str, Any]:
+def drop_caches(_: Sequence[str]) -> None:
     """Empties the caches of the whole machine: pages, directory entries, inodes."""
     _DROP_CACHES.write_text("3")
-    return {}
 
 
 def resident_probe(files: Sequence[str], num_bytes: float) -> Probe:
@@ -263,7 +260,7 @@ def resident_probe(files: Sequence[str], num_bytes: float) -> Probe:
         yield {"resident_fraction": share}
 
 
-Action = Callable[[Sequence[str]], dict[str, Any]]
+Action = Callable[[Sequence[str]], Any]
 _ACTIONS: Mapping[str, Sequence[Action]] = {
     "as_is": (),
     "warm": (fill,),
@@ -425,7 +422,8 @@ def _act(
     done = {}
     for action in (*todo, measure):
         try:
-            figures |= child_process.call(action, paths, seconds=_ACTION_SECONDS)
+            told = child_process.call(action, paths, seconds=_ACTION_SECONDS)
+            figures |= told or {}
         except OSError as error:
             done[action.__name__] = str(error)
             # Evicting the files is enough, and emptying all caches may be forbidden.

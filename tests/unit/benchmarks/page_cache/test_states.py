@@ -193,7 +193,8 @@ def test_residency_of_files_that_others_own_is_unknown(files, monkeypatch):
 def test_caches_are_dropped_by_the_kernels_file(tmp_path, monkeypatch):
     monkeypatch.setattr(states, "_DROP_CACHES", tmp_path / "drop_caches")
 
-    assert states.drop_caches([]) == {}
+    states.drop_caches([])
+
     assert (tmp_path / "drop_caches").read_text() == "3"
 
 
