@@ -152,8 +152,6 @@ def tier(repeats: Repeats) -> typed.SweptTier:
         num_ranks=repeats.placement.num_ranks,
         num_repeats=len(repeats.rates),
         examples_per_second=statistics.mean(repeats.rates),
-        examples_per_second_min=min(repeats.rates),
-        examples_per_second_max=max(repeats.rates),
         binding=_binding(repeats),
         state=_joined(section.state for section in sections if section) or "",
         **repeats.means("cpu_seconds_per_example", "stall_fraction"),

@@ -210,9 +210,10 @@ def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collectio
     valid: dict[str, Result[Any]] = {}
     left_out: list[str] = []
     for path in dict.fromkeys(itertools.chain(*map(_files, paths))):
-        document, reason = _document(path)
-        if document is None:
-            left_out.append(f"{path} is left out: {reason}")
+        try:
+            document = _document(path)
+        except ValueError as error:
+            left_out.append(f"{path} is left out: {error}")
             continue
         name = (
             path.stem if path.stem not in valid else f"{path.parent.name}/{path.stem}"
@@ -249,18 +250,16 @@ def _files(path: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path.glob("*.json")) if path.is_dir() else [path]
 
 
-def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
+def _document(path: pathlib.Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        document = errors.from_json(text)
+        document = _mapping(errors.from_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        return None, f"it cannot be read as JSON ({why})."
-    command = document.get("command") if isinstance(document, dict) else None
-    if str(command) not in VERSIONS:
+        raise ValueError(f"it cannot be read as JSON ({why}).") from error
+    if str(command := document.get("command")) not in VERSIONS:
         what = f"its command is {command}" if isinstance(command, str) else "no command"
-        return None, f"it is no result of a benchmark ({what})."
-    return document, ""
+        raise ValueError(f"it is no result of a benchmark ({what}).")
+    return document
 
 
 def settings(result: RunResult) -> dict[str, Any]:

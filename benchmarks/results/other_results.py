@@ -161,20 +161,13 @@ class PredictedRow:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StatedFact:
-    """A fact of a prediction."""
-
-    value: Any = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class AdviceResult(MeasuredResult):
-    """A result of benchmarks.advise."""
+    """A result of benchmarks.advise; each fact of the prediction has a `value`."""
 
     rows: tuple[PredictedRow, ...] = ()
     sentences: _Texts = ()
     doubts: _Texts = ()
-    facts: Mapping[str, StatedFact] = dataclasses.field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -261,8 +254,6 @@ class SweptTier(SweptSettings):
     num_ranks: int = 1
     num_repeats: int = 1
     examples_per_second: float | None = None
-    examples_per_second_min: float | None = None
-    examples_per_second_max: float | None = None
     cpu_seconds_per_example: float | None = None
     stall_fraction: float | None = None
     binding: str = ""

@@ -296,7 +296,7 @@ def predictions(index: int, result: Result[AdviceResult]) -> Chart:
     """Returns the answer and the table of a prediction."""
     rows = [row for row in result.values.rows if row.num_accelerators]
     facts = result.values.facts
-    names = (facts[key].value for key in ("model", "accelerator") if key in facts)
+    names = (facts.get(key, {}).get("value") for key in ("model", "accelerator"))
     title = " on ".join(str(name) for name in names if name) or result.name
     return Chart(
         *(
