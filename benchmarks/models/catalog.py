@@ -44,10 +44,7 @@ class Model:
             )
 
     def build(self, image_size: int, num_classes: int) -> "keras.Model":
-        """Returns the model with new weights.
-
-        Data format and dtype policy are Keras' current ones.
-        """
+        """Returns the model with new weights."""
         self.check_image_size(image_size)
         from benchmarks.models import architectures
 

@@ -5,6 +5,7 @@ the result holds as JSON.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -219,10 +220,8 @@ class Config(DataOptions):
         """The steps of --trace_steps; None without the flag."""
         if self.trace_steps is None:
             return None
-        first, colon, stop = self.trace_steps.partition(":")
-        if not (colon and first.isdecimal() and stop.isdecimal()):
-            return range(0)
-        return range(int(first), int(stop))
+        match = re.fullmatch(r"(\d+):(\d+)", self.trace_steps)
+        return range(*map(int, match.groups())) if match else range(0)
 
     @property
     def is_emulated(self) -> bool:

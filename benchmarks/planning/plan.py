@@ -217,11 +217,6 @@ TIERS: Mapping[str, Tier] = {
     "decoded_ram": Tier(_LOCAL, None, ("--ram_cache=images",), ("whole_batches",)),
     "synthetic": Tier((), None, ("--synthetic",), _NO_INPUT),
 }
-# The settings of tiers, and what each of them is.
-_PLACE_OF_DATA = {
-    **dict.fromkeys(("remote_url", "mount_dir", "data_dirs"), "its data set"),
-    "shard_cache_dir": "a folder on a local disk",
-}
 
 
 RUN = cli.group("What to run")
@@ -480,7 +475,8 @@ def _faults_of_data(sweep: Sweep) -> Iterator[str]:
     for name in sweep.tiers:
         for setting in TIERS[name].settings:
             if not getattr(sweep, setting):
-                what = _PLACE_OF_DATA[setting]
+                is_cache = setting == "shard_cache_dir"
+                what = "a folder on a local disk" if is_cache else "its data set"
                 yield f"The tier {name} must have --{setting}, {what}."
     used = {setting for name in sweep.tiers for setting in TIERS[name].settings}
     for name in ("remote_url", "mount_dir", "shard_cache_dir"):

@@ -65,10 +65,10 @@ def read_facts(
         facts: the facts by name. doubts: a sentence for each result that was refused or
         is doubtful, with what to do.
     """
-    runs = [result for group in collection.groups for result in group.results]
+    runs = [r for g in collection.groups for r in g.results if r.kind != "synthetic"]
     facts: dict[str, Fact] = {}
     doubts: list[str] = []
-    for run in _newest([r for r in runs if r.kind != "synthetic"]):
+    for run in _newest(runs):
         facts |= _calibrated(run, _of_run, image_size, doubts)
     if image_size is None and "image_size" in facts:
         image_size = float(facts["image_size"].value)
@@ -250,11 +250,7 @@ def cpu_milliseconds(record_bytes: float) -> float:
 
 
 def paths_ratio(facts: Facts) -> float:
-    """Returns the factor of the faster paths on the CPU time of an image.
-
-    Args:
-        facts: Facts; a path without a fact has its default.
-    """
+    """Returns the factor on the CPU time of the faster paths, which have defaults."""
     ratios = {"whole_batches": WHOLE_BATCHES, "entry_points": ENTRY_POINTS}
     return math.prod(
         ratio for path, ratio in ratios.items() if {**_DEFAULTS, **facts}[path].value

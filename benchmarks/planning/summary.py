@@ -85,12 +85,7 @@ def _payoff(
     limit: tuple[str, float] = ("", math.inf),
     **changes: Any,
 ) -> Payoff:
-    """Returns the payoff of a remedy.
-
-    Args:
-        limit: A further resource with its ceiling in images/s.
-        changes: Fields of the scenario with the remedy.
-    """
+    """Returns the payoff; `limit` is one more resource with its ceiling in images/s."""
     predicted = ceilings.predict(dataclasses.replace(before, **changes))
     rate, binding = predicted.images_per_second, predicted.word
     if limit[1] < rate:
@@ -110,10 +105,8 @@ def _payoff(
 def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
     room, size = before.local_disk_room, before.num_bytes
     hits = max(ceilings.shard_cache_hits(room, size), before.cached)
-    changes: dict[str, Any] = {
-        "cached": hits,
-        "cpu_ms": before.cpu_ms * _SHARD_CACHE_CPU[0],
-    }
+    cpu = before.cpu_ms * _SHARD_CACHE_CPU[0]
+    changes: dict[str, Any] = {"cached": hits, "cpu_ms": cpu}
     times = ceilings.epochs(dataclasses.replace(before, **changes))
     # Memory gives its part of the hits, and the disk the rest.
     from_disk = (hits - before.cached) * before.record
@@ -208,10 +201,8 @@ def _faster_path(
 def _remote(before: Scenario) -> Payoff:
     pixels = 3 * before.image_size**2
     most = before.num_hosts * before.link / pixels
-    changes: dict[str, Any] = {
-        "link": math.inf,
-        "cpu_ms": min(before.cpu_ms, _READ_ONLY_MS[0]),
-    }
+    cpu = min(before.cpu_ms, _READ_ONLY_MS[0])
+    changes: dict[str, Any] = {"link": math.inf, "cpu_ms": cpu}
     after = ceilings.predict(dataclasses.replace(before, **changes))
     rate = min(after.images_per_second, most)
     cores = rate * before.cpu_seconds / tfpipe.ServicePayoff.efficiency

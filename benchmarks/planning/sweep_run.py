@@ -297,9 +297,8 @@ def read_result(folder: pathlib.Path, run: Run) -> RunResult | None:
         values = result.values
         if values.sweep is None or tree.read(Run, values.sweep.run) != run:
             raise KeyError("run")
-        if not values.sweep.seconds or None in (
-            *(values.timed_seconds, values.examples_per_second, values.stall_fraction),
-        ):
+        needed = (values.timed_seconds, values.examples_per_second)
+        if not values.sweep.seconds or None in (*needed, values.stall_fraction):
             raise KeyError("seconds, timed_seconds, examples_per_second")
     except FileNotFoundError:
         return None
@@ -371,11 +370,7 @@ def keep_result(
 
 
 def _error(
-    run: Run,
-    code: int | None,
-    result: Mapping[str, Any] | None,
-    tail: str,
-    timeout: float,
+    run: Run, code: int | None, result: dict[str, Any] | None, tail: str, timeout: float
 ) -> str:
     if code is None:
         return f"It did not end within {timeout:g} s (--run_timeout)."

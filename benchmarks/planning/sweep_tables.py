@@ -90,10 +90,8 @@ def _title(series: Series) -> str:
     batch = f"batch {series.batch_size} {whose}" if series.batch_size else "own batch"
     cache = series.cache and f"cache {series.cache}"
     accelerator = series.accelerator and f"accelerator {series.accelerator}"
-    rest = (series.mode, batch, series.data_dir, cache, accelerator)
-    return ", ".join(
-        [f"{series.scaling} scaling", series.model, *(part for part in rest if part)]
-    )
+    words = (f"{series.scaling} scaling", series.model, series.mode, batch)
+    return ", ".join(filter(None, (*words, series.data_dir, cache, accelerator)))
 
 
 def _points(finished: Sequence[Repeats]) -> tuple[typed.SweptPoint, ...]:
@@ -159,12 +157,6 @@ def tier(repeats: Repeats) -> typed.SweptTier:
     )
 
 
-def tier_lines(tiers: Sequence[typed.SweptTier]) -> list[str]:
-    """Returns the printed table of tiers; bytes are megabytes of the timed steps."""
-    named = sweeps.named_tiers(tiers)
-    return text_table.lines(sweeps.TIERS, named) if tiers else []
-
-
 def report(session: Session) -> tuple[dict[str, Any], list[str]]:
     """Returns a sweep as a JSON object, and as printed tables."""
     by_series = list(filter(None, map(session.repeats, session.sweep.series())))
@@ -179,7 +171,8 @@ def report(session: Session) -> tuple[dict[str, Any], list[str]]:
     parts: dict[str, Sequence[typed.SweptSettings]] = {"tiers": tiers, "rows": rows}
     parts["series"] = series
     stored = {key: list(map(dataclasses.asdict, part)) for key, part in parts.items()}
-    lines = tier_lines(tiers)
+    named = sweeps.named_tiers(tiers)
+    lines = text_table.lines(sweeps.TIERS, named) if tiers else []
     for each in by_series:
         lines += _series_lines(each, session.answers.get(each[0].series))
     return {**_document(session), **stored}, [*lines, *sweeps.row_lines(rows)]

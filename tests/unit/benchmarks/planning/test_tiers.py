@@ -10,10 +10,12 @@ from benchmarks.planning import sweep_tables as tables
 from benchmarks.planning.plan import TIERS, Run, Sweep
 from benchmarks.planning.sweep_run import Repeats
 from benchmarks.reporting import binding
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results import tree
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweptTier
 from benchmarks.results.train_result import TrainResult
+from tfpipe.cli import text_table
 
 PLACES: dict[str, Any] = {
     "data_dirs": ("local",),
@@ -200,7 +202,7 @@ def test_table_has_a_row_for_each_tier_that_ran() -> None:
     assert (second.tier, second.bytes_from_server) == ("synthetic", 0)
     stored = json.loads(json.dumps([dataclasses.asdict(row) for row in rows]))
     assert [tree.read(SweptTier, row) for row in stored] == rows
-    _, *lines = tables.tier_lines(rows)
+    _, *lines = text_table.lines(sweeps.TIERS, sweeps.named_tiers(rows))
     assert [" ".join(line.split()) for line in lines] == [
         "local_cold 200 2.00 50.0% storage cold 0.00 — 0.00 0.00",
         "synthetic 100 2.00 50.0% input — 0.00 0.00 0.00 0.00",
