@@ -20,11 +20,10 @@ _SCHEMES = {
     **dict.fromkeys(("mysql", "mariadb"), MYSQL),
 }
 # An @ behind the host would be part of a password with a raw / ? or #.
-_URL = re.compile(
+_URL = (
     r"(?P<scheme>\w+)://((?P<user>[^:/?#]*)(:(?P<password>[^/?#]*))?@)?"
     r"(?P<host>\[[\da-f:.]+\]|[^:/?#@\[\]]*)(:(?P<port>\d{1,5}))?(?P<path>/[^?#@]*)?"
-    r"(\?(?P<query>[^#@]*))?(#(?P<table>[^@]*))?",
-    re.IGNORECASE,
+    r"(\?(?P<query>[^#@]*))?(#(?P<table>[^@]*))?"
 )
 _MAX_PORT = 65535
 # The forms of libpq, JDBC, ODBC and SQLAlchemy, and `user:password@host`.
@@ -41,7 +40,7 @@ def server(name: str, value: str) -> dict[str, Any]:
     """Returns the fields of the `TableSource` for the value of a flag."""
     value = value.strip()
     kind = _SCHEMES[value.partition("://")[0].lower()]
-    parts = _URL.fullmatch(value)
+    parts = re.fullmatch(_URL, value, re.IGNORECASE)
     if parts is None or int(parts["port"] or 0) > _MAX_PORT:
         raise ValueError(
             f"{name} must be a URL such as {kind.lower()}://user@host:5432/database, "
@@ -87,7 +86,7 @@ def masked(text: str, url: str) -> str:
     A password that is also the name of the user, the host or the database is masked
     where it stands as a password does: masked names would tell the password.
     """
-    parts = _URL.fullmatch(url)
+    parts = re.fullmatch(_URL, url, re.IGNORECASE)
     if parts is None:
         return "an error that may repeat a password"
     public = {_plain(parts[name] or "").lstrip("/") for name in _PUBLIC}

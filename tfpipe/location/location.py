@@ -15,6 +15,7 @@ credentials come from the environment and the files of the stores. Opens nothing
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -242,13 +243,16 @@ class Location:
             name = urllib.parse.unquote(name, errors="surrogateescape")
         return Location(f"{scheme}://{authority}"), name
 
+    @functools.cached_property
+    def _real(self) -> str:
+        return os.path.realpath(self.text)
+
     def is_in(self, folder: "Location") -> bool:
         """Whether the location is the folder or below; links on disks are followed."""
         if self.is_local != folder.is_local:
             return False
         if self.is_local:
-            real = pathlib.Path(os.path.realpath(self.text))
-            return real.is_relative_to(os.path.realpath(folder.text))
+            return f"{self._real}/".startswith(os.path.join(folder._real, ""))
         return f"{self.text}/".startswith(f"{folder.text}/")
 
 
