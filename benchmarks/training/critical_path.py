@@ -107,15 +107,6 @@ class RankTimes:
                 f"goes back, got {self.steps[step].tolist()} in step {step + 1}."
             )
 
-    @property
-    def parts(self) -> Array:
-        """The mean seconds of `PARTS` in a step of the rank, which add up, float64 [4].
-
-        Communication is the wait for the average, with the wait for other ranks.
-        """
-        seconds: Array = _path([self]).seconds.mean(axis=0)
-        return seconds
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticalPath:
@@ -127,12 +118,15 @@ class CriticalPath:
         last: int64 [num_steps], the rank that the others waited for.
         offsets: float64 [num_ranks], the clock of each rank minus that of rank 0, from
             the ends of the averages; 0 without averages.
+        of_ranks: float64 [num_ranks, 4], the mean seconds of `PARTS` in a step of each
+            rank. Communication is the wait for the average, and for other ranks.
     """
 
     seconds: Array
     ranks: npt.NDArray[np.int64]
     last: npt.NDArray[np.int64]
     offsets: Array
+    of_ranks: Array
     slowest: SlowestRank = _NO_RANK
 
     @property
@@ -223,7 +217,9 @@ def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
         ranks: The times of every rank, in the order of ranks; the ranks begin together.
     """
     path = _path(ranks)
-    return dataclasses.replace(path, slowest=_slowest(ranks, path.last))
+    means = [_path([rank]).seconds.mean(axis=0) for rank in ranks]
+    slowest = _slowest(ranks, np.stack(means), path.last)
+    return dataclasses.replace(path, of_ranks=np.stack(means), slowest=slowest)
 
 
 def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
@@ -264,13 +260,16 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
         ranks=blamed,
         last=last,
         offsets=np.median(offsets, axis=1) + origins - origins[0],
+        of_ranks=np.empty((0, len(PARTS))),
     )
 
 
-def _slowest(ranks: Sequence[RankTimes], last: npt.NDArray[np.int64]) -> SlowestRank:
+def _slowest(
+    ranks: Sequence[RankTimes], of_ranks: Array, last: npt.NDArray[np.int64]
+) -> SlowestRank:
     """Returns the rank with the longest own time, and the cause of a long one."""
     steps = np.stack([rank.steps for rank in ranks])
-    spent = np.stack([rank.parts for rank in ranks])
+    spent = of_ranks.copy()
     # The last rank waits for nobody: its whole average is communication.
     sync = np.maximum(0.0, steps[..., 3] - steps[..., 2])
     spent[:, _COMMUNICATION] = sync.min(axis=0).mean()

@@ -85,9 +85,9 @@ def _deviation(num_examples: int, ends: Array) -> float:
 
 
 def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
-    of_ranks = np.stack([trace.times.parts for trace in traces])
-    seconds = dict(zip(_PARTS, of_ranks.T, strict=True))
-    share = dict(zip(_PARTS, (of_ranks.T / of_ranks.sum(axis=1)), strict=True))
+    of_ranks = path.of_ranks.T
+    seconds = dict(zip(_PARTS, of_ranks, strict=True))
+    share = dict(zip(_PARTS, of_ranks / of_ranks.sum(axis=0), strict=True))
     return {
         **{f"{p}_seconds_per_step": float(v.mean()) for p, v in seconds.items()},
         **{f"{p}_seconds_per_step_per_rank": v.tolist() for p, v in seconds.items()},
