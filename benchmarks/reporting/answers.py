@@ -82,10 +82,8 @@ _GIVERS = {
 
 
 def _storage(result: TrainResult) -> str | None:
-    read, consumed = (
-        *(result.storage_megabytes_per_second, result.consumed_megabytes_per_second),
-    )
-    if consumed is None:
+    read = result.storage_megabytes_per_second
+    if (consumed := result.consumed_megabytes_per_second) is None:
         return None
     giver = _GIVERS.get(result.storage.tier if result.storage else "", "storage")
     came = "an unknown part" if read is None else f"{read:,.1f}"
@@ -132,10 +130,8 @@ def _next(result: TrainResult) -> str:
     steady = result.steady_state
     if steady.reached is False:
         return steady.text.partition(": ")[2]
-    remedy = binding.REMEDIES[binding.of_run(result)]
-    return result.bars.sentence or remedy.replace(
-        "DIR", result.config.data_dir or "DIR"
-    )
+    remedy, folder = binding.REMEDIES[binding.of_run(result)], result.config.data_dir
+    return result.bars.sentence or remedy.replace("DIR", folder or "DIR")
 
 
 def inputs(result: Result) -> list[str]:
@@ -177,10 +173,9 @@ def storage(result: Result) -> list[str]:
     """Returns the answer of benchmarks.storage: what it feeds, and the doubts."""
     first, *rest = result["sentences"] or [""]
     config, probed, read = result["config"], result["place"], result["measurements"]
+    folder = config["place"]
     if not first:
-        return [
-            f"{config['place']}: nothing could be read in order; --verbose says why"
-        ]
+        return [f"{folder}: nothing could be read in order; --verbose says why"]
     fed = [text for text in rest if text.startswith("It feeds")]
     writes = [text for text in rest if text.startswith("It writes")]
     notes = [text for text in rest if text not in (*fed, *writes)]
@@ -194,15 +189,15 @@ def storage(result: Result) -> list[str]:
     if skipped := sum(bool(row["skipped"]) for row in read):
         doubts.append(f"{skipped} left out")
     memory = f" is memory ({probed['beneath']}), and" if probed["is_memory"] else ""
-    folder = config.get("report_dir") or "DIR, after --report_dir=DIR"
+    reports = config.get("report_dir") or "DIR, after --report_dir=DIR"
     return [
-        f"{config['place']}{memory}{fed[0].removeprefix('It') if fed else ''}",
+        f"{folder}{memory}{fed[0].removeprefix('It') if fed else ''}",
         *fed[1:2],
         *rows(
             rate="; ".join(doubts),
             write=writes[0].partition(" ")[2].rstrip(".") if writes else None,
             note=notes[0] if notes else None,
-            next=f"python -m benchmarks.advise --results={folder}",
+            next=f"python -m benchmarks.advise --results={reports}",
         ),
     ]
 
@@ -259,7 +254,7 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
     text += f", {len(failed)} failed" if failed else ""
     text += f", {missed} did not meet a gate" if missed else ""
     answers = (document.get("find_ranks") or {}).get("answers") or []
-    stale = len(document.get("stale") or ())
+    stale = document.get("stale")
     report = f"python -m benchmarks.report --results={folder} --output=report.html"
     return [
         f"{folder}: {text}",
@@ -267,9 +262,7 @@ def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
             fastest=_fastest(document["rows"]),
             scaling=_scaling(document["series"]),
             answer=answers[0]["text"] if answers else None,
-            stale=f"{count_of(stale, 'result')} of data that changed"
-            if stale
-            else None,
+            stale=stale and f"{count_of(len(stale), 'result')} of data that changed",
             failed=failed[0]["error"] if failed else None,
             next=f"{plan[-1]} Leave out --dry_run." if plan else report,
         ),

@@ -196,9 +196,7 @@ def _verdict(collection: Collection) -> tuple[str, str]:
     if not passed:
         return "none", "No gate was set for these runs."
     if len(passed) == 1:
-        return (
-            ("bad", "The gate is not met.") if failed else ("good", "The gate is met.")
-        )
+        return "bad" if failed else "good", f"The gate is {'not ' * failed}met."
     if not failed:
         return "good", f"All {len(passed)} gates are met."
     verb = "is" if failed == 1 else "are"

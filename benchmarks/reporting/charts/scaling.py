@@ -186,12 +186,10 @@ def _series(groups: Sequence[Group], *, is_weak: bool, is_apart: bool) -> _Serie
         f"on {', '.join(first.hosts)}" if is_apart else "",
     ]
     rated = points({_ranks(group): group.rates for group in groups})
-    met = [
-        all(g.passed for g in group.gates) if group.gates else None for group in groups
-    ]
+    passed = [[gate.passed for gate in group.gates] for group in groups]
     return ", ".join(filter(None, words)), [
-        dataclasses.replace(point, gates_met=is_met)
-        for point, is_met in zip(rated, met, strict=True)
+        dataclasses.replace(point, gates_met=all(own) if own else None)
+        for point, own in zip(rated, passed, strict=True)
     ]
 
 

@@ -298,13 +298,5 @@ def predictions(index: int, result: Result[AdviceResult]) -> Chart:
     facts = result.values.facts
     names = (facts.get(key, {}).get("value") for key in ("model", "accelerator"))
     title = " on ".join(str(name) for name in names if name) or result.name
-    return Chart(
-        *(
-            f"prediction-{index}",
-            f"Predicted: {title}",
-            result.values.sentences,
-            [],
-            [],
-        ),
-        *tables.view(PREDICTIONS, rows),
-    )
+    name, table = f"prediction-{index}", tables.view(PREDICTIONS, rows)
+    return Chart(name, f"Predicted: {title}", result.values.sentences, [], [], *table)
