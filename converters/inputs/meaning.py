@@ -333,8 +333,10 @@ def _nested_class(splits: _Splits) -> Iterable[str]:
     """Yields a line for a class of a single image in a folder below another class."""
     for classes in splits.values():
         for name, images in classes.items():
-            above = name.rpartition("/")[0]
-            if above in classes and len(images) == 1:
+            parts = name.split("/")
+            folders = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+            above = next(filter(classes.__contains__, folders), "")
+            if above and len(images) == 1:
                 yield (
                     f"The class {name!r} has one image, and lies in the folder of the "
                     f"class {above!r}: if the image is of that class, --class_depth="

@@ -130,7 +130,10 @@ class TableReader(Columns, Reader):
 
 def _root(value: str | None, source: table_sources.TableSource) -> rows.Root:
     if value is None:
-        return rows.Root(location=source.folder, is_given=False)
+        folders = {Location(file).parent.text for file in source.files}
+        return rows.Root(
+            location=source.folder, is_given=False, num_folders=len(folders)
+        )
     location = Location.from_user("--root", value, expand_user=True)
     if location.is_local and not location.path.is_dir():
         raise ValueError(

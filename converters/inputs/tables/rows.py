@@ -72,6 +72,7 @@ class Root:
 
     location: Location
     is_given: bool
+    num_folders: int = 1  # with files of the table
 
     def find(self, paths: Mapping[int, str]) -> dict[int, Image]:
         """Returns the files of paths by the numbers of their rows.
@@ -102,6 +103,13 @@ class Root:
             name, file = image.text.removeprefix(f"{self.location.text}/"), image.text
             is_outside = self.is_given and not image.is_in(self.location)
             is_outside = is_outside or "/../" in f"{file}/"
+        elif self.num_folders > 1 and not (self.is_given or os.path.isabs(path)):
+            raise ValueError(
+                f"Row {row} names {shown(path)}, but the files of --input lie in "
+                f"{self.num_folders} folders: say with --root to which folder paths "
+                "are relative. If each folder has a table of its own, name these as "
+                "sources of converters.merge."
+            )
         else:
             is_local, text = self.location.is_local, self.location.text
             above = os.path.join(os.path.abspath(text), "") if is_local else ""

@@ -141,6 +141,17 @@ def test_a_layout_without_classes_is_refused(
         _read(tmp_path)
 
 
+def test_a_class_of_one_image_at_any_depth_below_a_class_is_warned_about(
+    tmp_path: pathlib.Path,
+) -> None:
+    _write(tmp_path, ("cat/1.jpg", "cat/2.jpg", "cat/a/b/3.jpg", "dog/4.jpg"))
+
+    (line,) = disagreements(_read(tmp_path).splits, None)
+
+    assert line.startswith("The class 'cat/a/b' has one image, and lies in the folder")
+    assert "--class_depth=1 takes the folders" in line
+
+
 def test_the_only_folder_is_a_class_if_the_user_says_so(tmp_path: pathlib.Path) -> None:
     _write(tmp_path, ("images/1.jpg",))
 

@@ -40,6 +40,26 @@ def test_a_quote_without_its_second_is_an_error_that_names_the_line(
     assert not list(tmp_path.rglob("rows.parquet"))
 
 
+def test_paths_in_tables_of_several_folders_need_a_root(tmp_path: pathlib.Path) -> None:
+    """Each folder has images of these names: a wrong image would be taken."""
+    for split, name in (("train", "0.jpg"), ("val", "1.jpg")):
+        (tmp_path / "in" / split).mkdir(parents=True)
+        for number in range(2):
+            image = tmp_path / "in" / split / f"{number}.jpg"
+            image.write_bytes(make_jpeg(number))
+        lines = f"image,label\n{name},dog\n{tmp_path}/in/val/0.jpg,cat\n"
+        (tmp_path / "in" / split / "t.csv").write_text(lines)
+    options = {"image_column": "image", "root": str(tmp_path)}
+    with pytest.raises(ValueError, match=r"Row 1 names 0\.jpg, .* in 2 folders: say"):
+        job(f"{tmp_path}/in", tmp_path / "out", image_column="image")
+
+    text = lines.splitlines()[0] + f"\n{tmp_path}/in/train/0.jpg,dog\n"
+    (tmp_path / "in" / "train" / "t.csv").write_text(text)
+    text = text.replace("train/0", "val/1")
+    (tmp_path / "in" / "val" / "t.csv").write_text(text)
+    assert labels_of(job(f"{tmp_path}/in", tmp_path / "out", **options))
+
+
 def test_two_lost_quotes_that_join_rows_are_warned_about(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
