@@ -104,11 +104,22 @@ ways.compressed.ratio .2f: `python -m studies.service
 # studies 2026-11-23-storage-probe
 readings.0.ratio .3f: `storage` reads
 readings.1.ratio .3f: `storage` reads
-# studies 2026-11-27-cache-faults
+# studies 2026-11-28-cache-faults
 num_errors ,d: `cache_faults` kills
 num_records ,d: `cache_faults` kills
 # studies 2026-11-27-fill
 parts.small.ratio to obstore.ratio .2f: `fill` brings
+# studies 2026-11-28-fill
+parts.large.ratio to obstore.ratio .2fs: `fill` brings
+parts.large.ratio to synced.ratio .2f: `fill` brings
+parts.order.ratio to obstore.ratio .2fs: `fill` brings
+# README 2026-11-28-fill
+parts.order.ratio to obstore.ratio .2fs: | rate of an epoch from an object
+# README 2026-11-28-object-store
+warm.ratio .2fs: | rate of an epoch from an object
+# studies 2026-11-28-object-store
+cold.ratio .2fs: `object_store` reads
+warm.ratio .2fs: `object_store` reads
 # studies 2026-11-26-object-store
 ratio .2f: `object_store` reads
 cpu_ratio .2f: `object_store` reads
@@ -154,7 +165,7 @@ def _shown(result: str, keys: str, form: str) -> str:
 
 def _lines(page: str, begin: str) -> str:
     """All lines of a page that begin so."""
-    (path,) = ROOT.glob(f"docs/*/{page}.md")
+    (path,) = [*ROOT.glob(f"docs/*/{page}.md"), *ROOT.glob(f"{page}.md")]
     text = path.read_text()
     return "\n".join(line for line in text.splitlines() if line.startswith(begin))
 
