@@ -368,7 +368,7 @@ def run(
     from benchmarks.training.setting import make_tuning
 
     if config.report_dir and world.is_first:
-        # First, so that an unusable folder is built_in before the work.
+        # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
     seat = seat or numa.unbound(world.num_local_ranks)
     tuning = make_tuning(seat, world)

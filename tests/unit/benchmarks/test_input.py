@@ -117,7 +117,12 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
         ({"pipeline": "a:b", "batch_size": 3}, "--pipeline does not use --batch_size"),
         ({"data_dir": "x", "do": "profile", "cpu_budget": 9}, "use --cpu_budget"),
         ({"data_dir": "x", "do": "profile", "tuning": "y"}, "not use --tuning"),
-        ({"data_dir": "x", "demand": "h100"}, "--demand=h100 has figures of "),
+        (
+            {"data_dir": "x", "demand": "h100"},
+            "--demand=h100 has figures of googlenet, inception_v3, inception_v4, "
+            "resnet101, resnet152, resnet50, resnet50_v1.5, vgg16 to train, got "
+            "--model=tiny, for which no figure was found. Give the images/s instead.",
+        ),
     ],
 )
 def test_wrong_flags_are_one_line(values: dict[str, object], message: str) -> None:
