@@ -1,10 +1,12 @@
 """The state of the page cache on real mounts: each is said as it is, or refused."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -82,7 +84,20 @@ def _zram(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         with _mounted(folder, "mount", f"/dev/zram{number}") as point:
             yield point
     finally:
+        end = time.monotonic() + 20
+        while not _is_removed(number):  # the kernel may still hold it
+            assert time.monotonic() < end, f"zram{number} stays busy"
+            time.sleep(0.1)
+
+
+def _is_removed(number: str) -> bool:
+    try:
         (_ZRAM / "hot_remove").write_text(number)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 @contextlib.contextmanager
