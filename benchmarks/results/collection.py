@@ -251,11 +251,11 @@ def _files(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _document(path: pathlib.Path) -> dict[str, Any]:
+    content = path.read_bytes()
     try:
-        document = _mapping(errors.from_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"it cannot be read as JSON ({why}).") from error
+        document = _mapping(errors.from_json(content.decode()))
+    except ValueError as error:
+        raise ValueError(f"it cannot be read as JSON ({error}).") from error
     if str(command := document.get("command")) not in VERSIONS:
         what = f"its command is {command}" if isinstance(command, str) else "no command"
         raise ValueError(f"it is no result of a benchmark ({what}).")

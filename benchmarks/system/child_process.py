@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tfpipe import errors
+
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LAST_SECONDS = 2.0
 
@@ -127,6 +129,8 @@ def main() -> None:
         except EOFError:
             return
         except Exception as error:  # the parent must know of any error
+            if isinstance(error, OSError):
+                errors.name_file(error)  # tracebacks stay in the child
             answer = None, str(error) or type(error).__name__
         pipe.send(answer)
 

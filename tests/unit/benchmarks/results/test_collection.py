@@ -46,6 +46,15 @@ def test_what_is_no_result_is_named(tmp_path: pathlib.Path) -> None:
     assert sum("its command is x" in text for text in found.left_out) == 1
 
 
+def test_a_result_that_cannot_be_read_is_an_error_and_not_left_out(
+    tmp_path: pathlib.Path,
+) -> None:
+    _write(tmp_path, a=TRAIN)
+    (tmp_path / "b.json").mkdir()  # read(2) gives EISDIR, for root too
+    with pytest.raises(OSError, match=r"b\.json"):
+        results.read([tmp_path])
+
+
 @pytest.mark.parametrize("files", [{}, {"index": {}}])
 def test_no_result_is_an_error(tmp_path: pathlib.Path, files: dict[str, Any]) -> None:
     _write(tmp_path, **files)
