@@ -2,7 +2,8 @@
 
 In: the next uses of this process's readers. Out: the next uses of all live processes,
 for the choice of victims. The kernel ends the lock of a killed process, and then the
-process does not count. A row of 4 bytes a piece is on the disk while its reader reads.
+process does not count. A row of 4 bytes a piece is on the disk for each reader that
+reads at once, and keeps its room for the next reader.
 
 The file of a process:
 
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tfpipe.shard_cache import next_use
-from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, is_locked, punch
+from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, is_locked
 from tfpipe.shard_cache.next_use import ReaderRow, Uses
 from tfpipe.shards.records import Ints
 
@@ -132,9 +133,9 @@ class User:
 
     def __init__(self, folder: pathlib.Path, num_pieces: int) -> None:
         self._folder, self._num_pieces = folder, num_pieces
-        # The last is taken first. Row 0 keeps its room: a reader of a later epoch can
-        # begin on a disk that is full or read-only by then.
-        self._free = list(reversed(range(NUM_READERS)))
+        # Rows with room on the disk and without a reader. The room stays: a reader of
+        # a later epoch can begin on a disk that is full or read-only by then.
+        self._free = [0]
         self._plans: dict[int, ReaderUse] = {}
         self._outside: dict[int, Ints] = {}
         self._changing = threading.Lock()
@@ -149,7 +150,7 @@ class User:
             fcntl.flock(lock, fcntl.LOCK_EX)
             allocate(lock, 0, _FIRST_BYTES)
             file = _UserFile(path, self._num_pieces, "r+")
-            for reader in {0, *self._plans}:
+            for reader in [*self._free, *self._plans]:
                 allocate(lock, *self._part(file, reader))
         except OSError:
             path.unlink(missing_ok=True)
@@ -179,27 +180,24 @@ class User:
             OSError: If the disk has no room for the row.
         """
         with self._changing:
-            if not self._free:
+            if len(self._plans) == NUM_READERS:
                 raise ValueError(
                     f"A shard cache must have at most {NUM_READERS} readers at once in "
                     "a process. Close one first."
                 )
-            if reader := self._free[-1]:
-                allocate(self._lock, *self._part(self._file, reader))
-            self._free.pop()
+            if not self._free:
+                allocate(self._lock, *self._part(self._file, len(self._plans)))
+                self._free.append(len(self._plans))
+            reader = self._free.pop()
             self._plans[reader] = ReaderUse(self._file.row(reader))
             return reader, self._plans[reader]
 
     def give_back(self, reader: int) -> None:
-        """Ends a reader, and frees its row."""
+        """Ends a reader; its row is for the next reader."""
         with self._changing:
             if self.is_closed:
                 return
             self._plans.pop(reader).end()
-            start, num_bytes = self._part(self._file, reader)
-            with contextlib.suppress(OSError):  # the room comes back at the end then
-                if reader:
-                    punch(self._lock, start, start + num_bytes)
             self._free.append(reader)
 
     def _part(self, file: _UserFile, reader: int) -> tuple[int, int]:

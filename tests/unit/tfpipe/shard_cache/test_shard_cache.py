@@ -477,6 +477,24 @@ def test_readers_are_few_and_can_be_closed(opened, made):
     cache.reader(lambda: windows(made))
 
 
+def test_as_many_readers_as_before_begin_on_a_disk_that_is_full(
+    opened, made, monkeypatch
+):
+    cache = opened()
+    for reader in [cache.reader(lambda: windows(made)) for _ in range(2)]:
+        reader.close()
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tfpipe.shard_cache.users.allocate", fail)
+    readers = [cache.reader(lambda: windows(made)) for _ in range(2)]
+    with pytest.raises(ValueError, match="No space left on device"):
+        cache.reader(lambda: windows(made))
+    readers[0].close()
+    cache.reader(lambda: windows(made))
+
+
 def test_a_cache_that_is_dropped_ends_its_threads(opened, made, tmp_path):
     cache = tfpipe.ShardCache(tmp_path / "cache").open(
         ScriptedFiles(str(made.folder)), "", "train", made.shards, made.byte_offsets
