@@ -117,6 +117,12 @@ class Search:
         if self.ratio is None:
             kept = "stays as it was given" if self.is_as_given else "gets AUTOTUNE"
             return f"The time limit was too short for a race: the pipeline {kept}."
+        if self.is_as_given and self.ratio * GAIN < 1:
+            return (
+                "Too few rounds, or other processes, leave open which setting is the "
+                f"fastest: the pipeline stays as it was, at {self.ratio:.2f} times "
+                "AUTOTUNE. Tune again on a quiet host, or for longer."
+            )
         if self.is_as_given:
             return (
                 "The pipeline as it was is the fastest, as no setting is "
