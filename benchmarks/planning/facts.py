@@ -60,6 +60,10 @@ class Scenario:
             value = getattr(self, name)
             if kind != "text" and not (value > 0 or (value == 0 and _may_be_0(name))):
                 raise ValueError(f"{name} must be above 0, got {value}.")
+            if kind == "share" and value > 1:
+                raise ValueError(f"{name} must be at most 1, got {value}.")
+            if kind == "milliseconds" and math.isinf(value):
+                raise ValueError(f"{name} must be finite, got {value}.")
         total, per_host = self.num_accelerators, self.accelerators_per_host
         if total > _MOST_ACCELERATORS:
             raise ValueError(

@@ -72,6 +72,8 @@ def test_binding(changes, binding, rate):
         *({name: 0} for name in ("num_images", "record", "cores")),
         {"cpu_ms": -1.0},
         {"link": math.nan},
+        {"cached": 1.1},
+        {"exchange_ms": math.inf},
     ],
 )
 def test_a_scenario_of_impossible_figures_is_refused(changes):
