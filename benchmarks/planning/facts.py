@@ -203,13 +203,19 @@ def shown(name: str, value: float | str) -> str:
 
 
 def scenario(facts: Facts) -> Scenario:
-    """Returns the scenario that facts make; a host may have fewer accelerators."""
+    """Returns the scenario of facts; a host may have fewer accelerators.
+
+    A single accelerator exchanges nothing.
+    """
     values: dict[str, Any] = {}
     for name, fact in facts.items():
         is_whole = KINDS[name] in ("count", "yes")
         values[name] = int(fact.value) if is_whole else fact.value
-    per_host = min(values["num_accelerators"], values["accelerators_per_host"])
-    return Scenario(**{**values, "accelerators_per_host": per_host})
+    total = values["num_accelerators"]
+    per_host = min(total, values["accelerators_per_host"])
+    exchange_ms = values["exchange_ms"] if total > 1 else 0.0
+    own = {"accelerators_per_host": per_host, "exchange_ms": exchange_ms}
+    return Scenario(**{**values, **own})
 
 
 def as_json(facts: Facts) -> dict[str, dict[str, object]]:

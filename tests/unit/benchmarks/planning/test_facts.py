@@ -85,6 +85,13 @@ def test_tables_give_what_no_flag_gives_and_each_fact_has_a_source():
     assert infer["images_per_second"].value == 5250.0
 
 
+def test_a_single_accelerator_exchanges_no_gradients():
+    for count, milliseconds in (("1", 0.0), ("8", 50.0)):
+        found = _complete(num_accelerators=count, exchange_ms="50")
+        assert facts.scenario(found).exchange_ms == milliseconds, count
+        assert found["exchange_ms"].value == 50.0, count
+
+
 def test_named_storages():
     nfs = _complete(storage="nfs", num_accelerators="16")
     assert (nfs["storage"].value, nfs["shared_storage"].value) == (1.5e9, 0.0)
