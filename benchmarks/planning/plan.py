@@ -1,8 +1,8 @@
 """Runs of a sweep: every combination of its settings.
 
-In: a `Sweep`. Out: its `Run`s, each once, and its `Series`, for which scaling is
-computed. A `Placement` says on how many hosts the ranks of a run start, and on which.
-This module starts no process and reads no file.
+In: a `Sweep`, or a file of its settings. Out: its `Run`s without repetition, and its
+`Series`, the units of scaling. A `Placement` has the numbers of ranks and hosts of a
+run, and chooses the hosts. No process starts in this module.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _FORM = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Number of ranks of a run, and of the hosts that share them equally.
+    """Number of ranks of a run, and of the hosts with equal parts of the ranks.
 
     Attributes:
         num_hosts: Number of hosts; None if the slots of the hosts decide.
@@ -109,7 +109,7 @@ def _split(host: str) -> tuple[str, int | None]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run(SweptSettings):
-    """One start of benchmarks.train.
+    """A start of benchmarks.train.
 
     Attributes:
         scaling: "", as weak and strong scaling share runs.
@@ -117,7 +117,7 @@ class Run(SweptSettings):
         data_dir: Folder of the data set; None if `arguments` name the data.
         num_ranks: Number of ranks; a single rank without `hosts` is started without
             horovodrun.
-        repeat: Number of this run, from 1, among runs with equal settings.
+        repeat: Number of the run, from 1, among runs with equal settings.
         hosts: Hosts as horovodrun's -H takes them; none for this host.
     """
 
@@ -135,8 +135,9 @@ class Run(SweptSettings):
         where = self.data_dir
         if where and "://" not in where:
             where = os.path.abspath(where)
-        # Settings that older sweeps did not have are left out where they are not used,
-        # so that the results of these sweeps keep their names.
+        # A setting that older sweeps did not have is left out where it is not used, so
+        # that the results of older sweeps keep their names. A used setting changes the
+        # name, so a stored run may have keys of newer versions; see results/tree.py.
         rest = [where, self.arguments, self.horovodrun_arguments]
         rest += [self.hosts] if self.hosts else []
         parts = [
@@ -176,24 +177,24 @@ class Run(SweptSettings):
 
 
 class Series(SweptSettings):
-    """Runs that differ only in the number and the placement of their ranks."""
+    """Runs whose only difference is the number and the placement of their ranks."""
 
     def batch_size_per_rank(self, num_ranks: int) -> int | None:
-        """Returns the batch size of each rank; None for the model's default."""
+        """Returns the batch size of a rank; None for the model's default."""
         if self.batch_size is None or self.scaling == "weak":
             return self.batch_size
         return self.batch_size // num_ranks
 
 
 class Tier(NamedTuple):
-    """A tier of storage that the data is on, and how a run reads the data.
+    """A tier of storage with the data, and how a run reads the data.
 
     Attributes:
-        settings: Settings of the sweep that the tier needs; the first names the data.
+        settings: Needed settings of the sweep; the first names the data.
         cache: Value of --cache; None leaves the flag out.
         flags: More flags of the runs. A setting in braces stands for its value.
-        unused: Flags that benchmarks.train refuses for this tier. Its runs do not get
-            them.
+        unused: Flags that benchmarks.train refuses for the tier. The runs of the tier
+            do not get these flags.
     """
 
     settings: tuple[str, ...] = ()
@@ -227,7 +228,7 @@ START = cli.group("How runs are started")
 
 @cli.options
 class Sweep:
-    """Settings of a sweep, which runs all their combinations."""
+    """Settings of a sweep. The sweep runs all combinations of the settings."""
 
     arguments: tuple[str, ...] = cli.argument(
         "Flags of benchmarks.train for each run stand after --.",
@@ -362,11 +363,13 @@ class Sweep:
         ]
 
     def _data(self) -> list[dict[str, str | None]]:
-        """Returns tier, data set and state of the page cache, in each combination."""
+        """Returns all combinations of tier, data set and state of the page cache."""
         if not self.tiers:
             pairs = itertools.product(self.data_dirs or (None,), self.caches or (None,))
             return [{"data_dir": path, "cache": cache} for path, cache in pairs]
-        values = vars(self) | {"data_dirs": "".join(self.data_dirs)}  # at most one
+        values = vars(self) | {
+            "data_dirs": "".join(self.data_dirs)
+        }  # at most one folder
         return [
             {
                 "tier": name,
@@ -377,7 +380,7 @@ class Sweep:
         ]
 
     def run_of(self, series: Series, placement: Placement, repeat: int) -> Run:
-        """Returns one run of a series; `repeat` counts from 1."""
+        """Returns a run of a series; `repeat` counts from 1."""
         gates = (f"--require={','.join(self.find_ranks)}",) if self.find_ranks else ()
         tier = TIERS[series.tier] if series.tier else Tier()
         own = {"batch_size": series.batch_size_per_rank(placement.num_ranks)}
@@ -396,11 +399,11 @@ class Sweep:
         )
 
     def runs(self) -> list[Run]:
-        """Returns every run once, including runs that several series share.
+        """Returns every run once, also a common run of several series.
 
         The first repeat of all settings comes before the second repeat of any, so that
         a slow hour of the machine affects all settings alike. A search has the runs on
-        its largest number of ranks here; it chooses its runs while it goes on.
+        its largest number of ranks here; the search chooses its runs as it goes on.
         """
         repeats = range(1, 1 + self.repeats)
         axes = itertools.product(repeats, self.series(), self.all_placements())
@@ -412,12 +415,12 @@ def _flag_of(word: str) -> str:
     return word.lstrip("-").partition("=")[0]
 
 
-# horovodrun refuses an interface for ranks of one host: the ranks use the loopback
-# interface, which a placement such as 2x4 must not use.
+# horovodrun refuses an interface for ranks of a single host: the ranks use the loopback
+# interface. A placement such as 2x4 must not use the loopback interface.
 _INTERFACES = re.compile(r"--network-interfaces?[= ]('[^']*'|\S+)")
 
 
-# The flags that exclude each other, by the kind of sweep.
+# Flags without a use, by the kind of sweep.
 _CONTRADICTIONS = (
     cli.Unused("A sweep with --placements", lambda s: s.placements, ("ranks",)),
     cli.Unused("A sweep with --tiers", lambda s: s.tiers, ("caches", "find_ranks")),
@@ -455,7 +458,7 @@ def _faults_of_ranks(sweep: Sweep) -> Iterator[str]:
             )
 
 
-# The flags after -- that a setting sets itself.
+# The flags after -- by the setting of the sweep with the same effect.
 _SWEPT = {
     "models": ("model",),
     "batch_sizes": ("batch_size",),
@@ -499,7 +502,7 @@ def _faults_of_data(sweep: Sweep) -> Iterator[str]:
                 yield f"--{name} cannot be given after --: --{setting} sets it."
 
 
-# The batch of a rank is each model's own, as in the publications.
+# The batch of a rank is the model's own, as in the publications.
 _MODELS = (
     *("resnet50", "resnet152", "vgg16", "googlenet"),
     *("inception_v3", "inception_v4"),
@@ -535,7 +538,7 @@ def read_file(path: str) -> dict[str, Any]:
 def with_preset(name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a preset, replaced by those of a file and of flags.
 
-    Each preset has the gate `GATE`, unless the settings have a gate. --placements and
+    A preset has the gate `GATE`, unless the settings have a gate. --placements and
     --find_ranks choose the numbers of ranks themselves, so they exclude the ranks of
     the preset.
     """

@@ -151,6 +151,23 @@ def test_a_result_of_an_older_sweep_keeps_its_name_and_is_read(
     assert not sweep_run.why_stale(found, "any digest", {})  # it holds none
 
 
+def test_a_run_of_a_newer_sweep_is_read_if_all_known_settings_are_equal(
+    tmp_path: pathlib.Path,
+) -> None:
+    run = Run(model="tiny", num_ranks=1, batch_size=4, repeat=1)
+    path = tmp_path / f"{run.name}.json"
+
+    def store(**changes: object) -> None:
+        about = {"run": dataclasses.asdict(run) | changes, "seconds": 3.0}
+        path.write_text(json.dumps(stand_in_train.result(1) | {"sweep": about}))
+
+    store(setting_of_tomorrow=None)
+    assert sweep_run.read_result(tmp_path, run) is not None
+    store(setting_of_tomorrow=None, batch_size=8)
+    with pytest.raises(ValueError, match=f"must be the result of {run.name}"):
+        sweep_run.read_result(tmp_path, run)
+
+
 def test_axes_are_combined_and_become_flags() -> None:
     plan = Sweep(
         models=("tiny",),
