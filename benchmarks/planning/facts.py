@@ -1,6 +1,6 @@
-"""Facts: the figures that an answer rests on, each with its source.
+"""Facts: the figures behind an answer, and their sources.
 
-In: texts such as "10GB/s". Out: `Fact`s by name, and the `Scenario` that they make.
+In: texts such as "10GB/s". Out: `Fact`s by name, and their `Scenario`.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ def _fact(kind: str, default: Any = dataclasses.MISSING) -> Any:
 class Scenario:
     """Equal hosts that train on a data set from a storage: the values of all facts.
 
-    The names are also those of --what_if and of the flags of benchmarks.advise, which
-    say what the values are. The kinds: "count", "number", "bytes", "rate" (bytes a
+    --what_if and the flags of benchmarks.advise have the same names, and the flags
+    explain the values. The kinds: "count", "number", "bytes", "rate" (bytes a
     second), "milliseconds", "share" (0 to 1), "yes" and "text". A fact whose default is
     0 may be 0.
     """
@@ -103,7 +103,7 @@ KINDS = {
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Scenario)}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)
-# The unit of a kind, with its prefix, and what a text must be.
+# The unit of a kind, with its prefix, and the form of a text.
 _FORMS = {
     "bytes": (r"([kKMmGgTtPp]?)B", "such as 512GB or 115kB"),
     "rate": (
@@ -141,7 +141,7 @@ def parse(name: str, text: str, source: str) -> Fact:
     """Returns the fact of a text with a unit, as a flag gives it.
 
     Args:
-        text: The text; prefixes are those of the SI, so 1 GB is 1e9 bytes.
+        text: The text; prefixes are of the SI, so 1 GB is 1e9 bytes.
     """
     kind = KINDS[name]
     if kind == "text" or (name == "storage" and text.isidentifier()):
@@ -230,7 +230,7 @@ def as_json(facts: Facts) -> dict[str, dict[str, object]]:
 
 
 def from_json(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:
-    """Returns the facts of what `as_json` returns."""
+    """Returns the facts of a table of `as_json`."""
     values = {name: fact["value"] for name, fact in table.items()}
     return {
         name: Fact(math.inf if value is None else value, table[name]["source"])

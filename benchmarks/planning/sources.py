@@ -1,10 +1,10 @@
 """Sources of facts: results, built-in tables, and a change of some facts.
 
-In: results of benchmarks.storage, benchmarks.input and benchmarks.train, of which the
-newest of each command counts; facts of flags; and the text of a change, such as
+In: results of benchmarks.storage, benchmarks.input and benchmarks.train, where the
+newest result of a command counts; facts of flags; and the text of a change, such as
 "cores=128,storage=10GB/s". Out: the facts without the figures that the change makes
 wrong, and facts of the tables for all others: hosts, storages, and the CPU time of an
-image. Each fact names its source. The accelerators are in published.py.
+image. Every fact names its source. The accelerators are in published.py.
 """
 
 import math
@@ -34,8 +34,8 @@ _PAGE_CACHE_SHARE = 0.8
 # of ILSVRC-2012 at 224 pixels, and images of 1 MB at 299 pixels.
 _CPU_SMALL = 103_564.0, 1.436
 _CPU_LARGE = 1e6, 9.836
-WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
-# CPU time with entry points over that without them; of 1.3 MB it is 0.76.
+WHOLE_BATCHES = 1.198 / 1.436  # of the CPU time of an image of 104 kB
+# CPU time with entry points over the CPU time without them; for 1.3 MB, 0.76.
 ENTRY_POINTS = 0.490 / 0.562
 ENTRY_POINTS_SOURCE = "2026-11-24-decode.json"
 CPU_SOURCE = "2026-11-22-decode-native.json, -large.json: native op on an AMD EPYC"
@@ -55,15 +55,15 @@ _Read = Callable[[Result[T]], tuple[_Values, _Notes]]
 def read_facts(
     collection: results.Collection, *, image_size: float | None = None
 ) -> tuple[dict[str, Fact], list[str]]:
-    """Returns the facts that results hold; later sources replace earlier sources.
+    """Returns the facts of results; later sources replace earlier sources.
 
     Args:
         collection: The results. Synthetic runs are not used.
         image_size: Height and width of the images in the question; None for any.
 
     Returns:
-        facts: the facts by name. doubts: a sentence for each result that was refused or
-        is doubtful, with what to do.
+        facts: the facts by name. doubts: a sentence for every refused or doubtful
+        result, with the remedy.
     """
     runs = [r for g in collection.groups for r in g.results if r.kind != "synthetic"]
     facts: dict[str, Fact] = {}
@@ -218,9 +218,9 @@ def _of_run(result: RunResult) -> tuple[_Values, _Notes]:
 
 
 def _paths(result: Result[Any]) -> _Values:
-    """Returns whether each faster path ran; None if the result does not say.
+    """Returns whether the faster paths ran; None if the result does not say.
 
-    The figures of whole batches here are those of the native crop.
+    The figures of whole batches in this module are for the native crop.
     """
     paths = dict(result.values.paths)
     if paths.get("crop") == "stock":
@@ -243,7 +243,7 @@ def _host_and_data(result: Result[Any]) -> _Values:
 
 
 def cpu_milliseconds(record_bytes: float) -> float:
-    """Returns the CPU time that reading, decoding and cropping an image takes."""
+    """Returns the CPU time for reading, decoding and cropping an image."""
     (x0, y0), (x1, y1) = _CPU_SMALL, _CPU_LARGE
     slope = (y1 - y0) / (x1 - x0)
     return y0 + slope * (record_bytes - x0)
@@ -258,7 +258,7 @@ def paths_ratio(facts: Facts) -> float:
 
 
 def complete(start: Facts, accelerators: Accelerators, mode: str) -> dict[str, Fact]:
-    """Returns each fact of `facts.KINDS`; the tables fill the gaps."""
+    """Returns every fact of `facts.KINDS`; the tables fill the gaps."""
     facts = {**_DEFAULTS, **_with_storage(start)}
     if "images_per_second" in start:
         unknown = Fact("accelerator", "its rate was given")
@@ -286,7 +286,7 @@ def _known(what: str, name: str, table: Collection[str], also: str = "") -> str:
 
 
 def _with_storage(start: Facts) -> dict[str, Fact]:
-    """Returns facts with the figures of the storage of the name that they hold."""
+    """Returns facts, with the figures of a storage in place of its name."""
     storage = start.get("storage", Fact("unlimited", ""))
     if not isinstance(name := storage.value, str):
         return {**start}
@@ -311,7 +311,7 @@ def _add_model(
 
 
 def _add_computed(facts: dict[str, Fact], start: Facts) -> None:
-    """Adds the figures that other figures give."""
+    """Adds the figures that follow from other figures."""
     cost = cpu_milliseconds(float(facts["record"].value)) * paths_ratio(facts)
     how = CPU_SOURCE
     if facts["whole_batches"].value:
@@ -349,7 +349,7 @@ _NEVER_KEPT = "images_per_second"  # of one model on one accelerator, also from 
 
 
 def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
-    """Returns the facts that the text of --what_if sets.
+    """Returns the changed facts of the text of --what_if.
 
     Args:
         before: All facts before the change, for the size of a host.

@@ -1,7 +1,7 @@
-"""One HTML page about results: a document that needs no other file.
+"""An HTML page about results: a document that needs no other file.
 
-In: a `Collection`, and an older collection to compare with. Out: one string of HTML.
-This module decides the content of the page, and the templates in `templates/` the look.
+In: a `Collection`, and an older collection to compare with. Out: a string of HTML.
+The module decides the content of the page, and the templates in `templates/` the look.
 """
 
 import base64
@@ -161,7 +161,7 @@ def _in_words(count: int, noun: str) -> str:
 
 
 def _share(result: TrainResult, rate: float) -> float | None:
-    """Returns a rate over that of emulated accelerators that never wait."""
+    """Returns a rate over the rate of emulated accelerators without waits."""
     config, own = result.config, None
     if result.emulation is not None:
         own = result.emulation.examples_per_second
@@ -308,7 +308,7 @@ def _input(result: Result[InputResult]) -> dict[str, Any]:
 
 
 def _details(collection: Collection) -> Iterator[tuple[Group, str, str | None]]:
-    """Yields results with command and picture; None is a picture that was too large."""
+    """Yields results with command and picture; None stands for too large a picture."""
     budget = _PICTURES_BYTES
     for entry in collection.entries:
         if entry.kind == "sweep":

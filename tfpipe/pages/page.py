@@ -1,8 +1,8 @@
 """A page: the templates of a room, filled with values.
 
 In: a package with a folder `templates`, and values. Out: HTML. The templates of this
-room stand beside those of the package: base.css.j2 has the look, macros.html.j2 the
-tables, cards and figures. Each text is escaped, so a name cannot become markup.
+room stand beside the templates of the package: base.css.j2 has the look, macros.html.j2
+the tables, cards and figures. Every text is escaped, so a name cannot become markup.
 """
 
 import html
@@ -18,7 +18,7 @@ class Cell(NamedTuple):
         mark: A class of the style sheet: good, bad, warn, differs, badge.
         link: Name of the target on the page.
         is_number: Whether the cell is aligned at the right, as numbers are.
-        folded: More text, which a reader opens.
+        folded: More text, closed until a reader opens the text.
     """
 
     text: str
@@ -34,8 +34,8 @@ class Table(NamedTuple):
 
     Attributes:
         caption: Name of the table.
-        columns: Heading of each column.
-        rows: The cells of each row, of which the first is the row's heading.
+        columns: Headings of the columns.
+        rows: The cells of the rows; the first cell is the heading of its row.
         text: How to read the table.
     """
 
@@ -54,7 +54,7 @@ def render(package: str, template: str, /, **values: Any) -> str:
     Args:
         package: The package whose folder `templates` holds the template.
         template: Name of the template.
-        values: What the template shows.
+        values: The values of the names in the template.
 
     Raises:
         ImportError: If Jinja2 is not installed.
@@ -74,7 +74,7 @@ def render(package: str, template: str, /, **values: Any) -> str:
 
 
 def printed(text: str) -> str:
-    """Returns a printed text as HTML, in which columns stay columns: for notebooks.
+    """Returns a printed text as HTML for notebooks; columns stay columns.
 
     Example:
         >>> printed("a  <b>")
@@ -84,7 +84,7 @@ def printed(text: str) -> str:
 
 
 def verbatim(text: str) -> Any:
-    """Returns a text that holds no text of a result, and that is not escaped."""
+    """Returns a text without escapes; the text must hold no text of a result."""
     import markupsafe
 
     return markupsafe.Markup(text)
