@@ -120,7 +120,6 @@ class TarReader(ArchiveReader):
         folder, base = posixpath.split(posixpath.normpath(member.name))
         stem, _, part = base.partition(".")
         part = part.lower()  # as WebDataset reads it
-        part = part.lower()  # as WebDataset does
         key = posixpath.join(folder, stem)
         sample = samples.setdefault(key, _Sample())
         if part in sample.parts:

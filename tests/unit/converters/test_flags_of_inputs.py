@@ -1,4 +1,4 @@
-"""What one command for inputs can, all can: the flags of docs/concepts/inputs.md."""
+"""Each command for inputs has the flags that docs/concepts/inputs.md lists for it."""
 
 import pathlib
 import re
