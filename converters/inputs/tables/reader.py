@@ -19,7 +19,7 @@ from converters.inputs.classes import (
     only_list,
 )
 from converters.inputs.listed import Listed
-from converters.inputs.meaning import Meaning
+from converters.inputs.meaning import TEXT, Meaning
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import (
     rows,
@@ -122,7 +122,7 @@ class TableReader(Columns, Reader):
             return NO_LIST
         folder = Folder(source.folder)
         own = exported(folder)
-        if own.origin or source.is_remote:
+        if own.origin or source.is_remote or meaning.label_type == TEXT:
             return own
         lists = of_parquet(connection, source.files, self.label_column)
         return only_list(lists, meaning)

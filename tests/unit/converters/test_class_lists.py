@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from converters import export
+from converters import export, verify
 from converters.inputs.image import read_image
 from converters.jobs.job import Job
 from tests.support.data import conversions
@@ -182,6 +182,28 @@ def test_files_that_name_other_classes_are_refused(tmp_path: pathlib.Path) -> No
     (tmp_path / "map").write_text("0 a\n1 b\n")
     named = _table(folder, label_map=str(tmp_path / "map"))
     assert _classes(named) == [(0, "a"), (1, "b")]
+    texts = _table(folder, label_type="text")
+    assert _classes(texts) == [(1, "1")]
+
+    # A comparison with the input needs no names.
+    options = {"input": str(folder), "fsync": False, "num_workers": 1}
+    options |= {"image_column": "image", "label_column": "label", "name_column": "name"}
+    made = conversion(
+        "table",
+        output_dir=str(tmp_path / "set"),
+        label_map=str(tmp_path / "map"),
+        **options,
+    )
+    conversions.convert(made)
+    result = verify.verify(
+        verify.VerifyOptions(
+            data_dir=str(tmp_path / "set"),
+            level="source",
+            input=(str(folder),),
+            num_workers=1,
+        )
+    )
+    assert result.faults == []
 
 
 def test_a_query_and_a_label_map_decide_before_the_metadata(
@@ -241,6 +263,8 @@ def test_a_list_may_stand_above_the_folders_of_splits(
     (tmp_path / "map").write_text("0 a\n1 b\n")
     options["label_map"] = str(tmp_path / "map")
     assert _classes(conversion(form, **options).make_job()) == [(0, "a"), (1, "b")]
+    options |= {"label_map": None, "label_type": "text"}
+    assert _classes(conversion(form, **options).make_job()) == [(1, "1")]
 
 
 @pytest.mark.parametrize("name", ["words.txt", "synset_words.txt"])
