@@ -22,8 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.location import atomic
-from tfpipe.shard_cache import disk, metadata, store as stores, upgrade
-from tfpipe.shard_cache.lines import Lines
+from tfpipe.shard_cache import disk, lines, metadata, store as stores, upgrade
 from tfpipe.shard_cache.store import PieceStore, SplitContent
 from tfpipe.shard_cache.users import User
 from tfpipe.shard_cache.victims import Victims, last_opened
@@ -93,7 +92,7 @@ class Directory:
         self._full_until = self._looked_at = -np.inf
         self._opened: list[_Opened] = []
         self._stores_by_name: dict[str, PieceStore] = {}
-        self.lines = Lines()
+        self.lines = lines.Lines()
         with disk.used_as_cache(path):
             _prepare(path)
             with self.locked():
@@ -195,7 +194,7 @@ class Directory:
         return max(own, key=last_opened, default=None)
 
     def _say_replaced(self, before: PieceStore) -> None:
-        self.lines.say(
+        lines.say(
             f"{before.location.shown} was replaced since {before.folder} was filled: "
             f"{index.INDEX_NAME} lists other shards for {before.split}. They are "
             "fetched, and the old ones make room."
@@ -452,7 +451,7 @@ def _free_abandoned(store: PieceStore) -> int:
 
 def _create(folder: pathlib.Path, content: SplitContent) -> None:
     if folder.exists():
-        Lines().say(f"{folder} is not whole: it is filled again.")
+        lines.say(f"{folder} is not whole: it is filled again.")
         shutil.rmtree(folder)
     stores.create(folder, content)
 
@@ -491,7 +490,7 @@ def _check_version(path: pathlib.Path) -> None:
     if text == upgrade.VERSION:
         folders = [e for e in path.iterdir() if _FINGERPRINT.fullmatch(e.name)]
         if upgrade.upgrade(folders):
-            Lines().say(
+            lines.say(
                 f"{path} is of an earlier version of tfpipe: its pieces are kept."
             )
             atomic.write(version, f"{VERSION}\n".encode(), fsync=False)

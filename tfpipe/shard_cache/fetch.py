@@ -17,7 +17,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location.files import Files
-from tfpipe.shard_cache import pieces as cuts, store as stores
+from tfpipe.shard_cache import lines, pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.pieces import Pieces
@@ -45,7 +45,6 @@ class Fetcher:
 
     Attributes:
         replaced: Function that returns the error of a replaced data set, or None.
-        lines: Lines of the directory.
 
     Args:
         files: The files of the data set.
@@ -72,7 +71,7 @@ class Fetcher:
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
         self.pieces, self.time_limit, self._shared = pieces, time_limit, shared
-        self.replaced, self.lines = version.replaced, directory.lines
+        self.replaced = version.replaced
         self._lock = threading.Lock()
         self._connections = threading.Semaphore(num_connections)
         self.counts = Counts()
@@ -141,7 +140,7 @@ class Fetcher:
             if answers[answer] == _NUM_EQUAL_ANSWERS:
                 if replaced := self.replaced():
                     raise replaced
-                self.lines.say(
+                lines.say(
                     f"{fault} The store itself has this damage, so the piece is kept."
                 )
                 return content, stores.DAMAGED
@@ -152,7 +151,7 @@ class Fetcher:
                     f"{fault} The bytes were wrong {attempt + 1} times in "
                     f"{self.time_limit} s. Check the store and the connection to it."
                 )
-            self.lines.say(f"{fault} It is fetched again.")
+            lines.say(f"{fault} It is fetched again.")
             if self.ended.wait(pause):
                 raise errors.RemoteError(f"{fault} The shard cache is closed.")
         raise AssertionError("unreachable")

@@ -4,17 +4,21 @@ In: texts. Out: lines of a process. Imports no TensorFlow.
 """
 
 import sys
+import threading
+
+
+def say(text: str) -> None:
+    """Prints a line on stderr; lines of several threads do not mix."""
+    # By default `print` writes the end of the line by itself.
+    print(f"shard cache: {text}\n", end="", file=sys.stderr, flush=True)
 
 
 class Lines:
-    """Prints lines; several threads use the object."""
+    """Lines that are said once; several threads use the object."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
-
-    def say(self, text: str) -> None:
-        """Prints a line on stderr."""
-        print(f"shard cache: {text}", file=sys.stderr, flush=True)
+        self._saying = threading.Lock()
 
     def say_once(self, text: str, kind: str = "") -> None:
         """Prints the first line of a kind.
@@ -23,6 +27,7 @@ class Lines:
             text: The line.
             kind: Its kind; "" is the text itself.
         """
-        if (kind or text) not in self._said:
-            self._said.add(kind or text)
-            self.say(text)
+        with self._saying:
+            if (kind or text) not in self._said:
+                self._said.add(kind or text)
+                say(text)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from tfpipe.shard_cache import disk, pieces as cuts, store as stores
+from tfpipe.shard_cache import disk, lines, pieces as cuts, store as stores
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Pieces
 
@@ -102,7 +102,9 @@ class Publisher:
                     names = [self._store.shards[each.shard].name for each in shards]
                     code = error.errno if isinstance(error, OSError) else None
                     why = f"{error}. {disk.remedy(code)}" if code else str(error)
-                    self._fetcher.lines.say_once(f"{names[0]} is not published: {why}")
+                    self._fetcher.directory.lines.say_once(
+                        f"{names[0]} is not published: {why}"
+                    )
                 finally:
                     with self._lock:
                         self._num_left -= len(shards)
@@ -201,7 +203,7 @@ class Publisher:
             return
         name = self._store.shards[shard].name
         shown = (self._store.location / name).shown
-        self._fetcher.lines.say(
+        lines.say(
             f"{shown} has another digest than index.json says, though each record "
             "has right CRCs. It is fetched again."
         )
@@ -221,7 +223,7 @@ class Publisher:
             if fetched.hexdigest() == self._store.shards[shard].digest:
                 return  # others harmed the file since: its readers look at each piece
             self._store.marks[there] = stores.WRONG
-        self._fetcher.lines.say(f"{shown} has another digest again, and is not used.")
+        lines.say(f"{shown} has another digest again, and is not used.")
 
     def _is_damaged_here(self, piece: int) -> bool:
         """Returns whether the local disk has other bytes than the store gave."""
