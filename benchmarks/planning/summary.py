@@ -117,7 +117,7 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
         cost=f"{_size(min(room, size))} on the local disk of each host, which gives "
         f"{hits:.0%} of the bytes once it is full, after "
         f"{count_of(times.filling_epochs, 'epoch')}; a first epoch of "
-        f"{times.first_seconds:,.1f} s",
+        f"{_time(times.first_seconds)}",
         source=f"{_SHARD_CACHE_CPU[1]}; disk: {whole['local_disk'].source}",
         is_possible=room > 0,
         limit=("local disk", disk / from_disk if from_disk else math.inf),
@@ -216,6 +216,10 @@ def _remote(before: Scenario) -> Payoff:
         limit=("network", most),
         **changes,
     )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:,.1f} minutes" if seconds >= 90 else f"{seconds:,.1f} s"
 
 
 def _size(num_bytes: float) -> str:

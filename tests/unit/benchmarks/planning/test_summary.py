@@ -119,6 +119,8 @@ def test_remedies_of_a_slow_storage():
     assert (cache.pays, cache.binding) == (True, "accelerator")
     assert cache.gain == pytest.approx(91_872 / 51_236, rel=1e-3)
     assert "after 26 epochs" in cache.cost
+    few = _payoffs(storage="0.1GB/s", num_images="1e6", record="10kB")["shard cache"]
+    assert "a first epoch of 1.7 minutes" in few.cost
     slow = _payoffs(
         **_DELL,
         storage="5.9GB/s",
