@@ -92,6 +92,11 @@ ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
 ways.entries_default_uint8.cpu_ratio .2fs: | `imagenet_train`, 299 pixels
 # entry_points 2026-11-23-decode-progressive
 ways.rewritten_whole_uint8.cpu_ratio .2f: Markers win
+# performance 2026-11-28-object-store
+cold.ratio .2fs: | an epoch in training order
+warm.ratio .2fs: | an epoch in training order
+# performance 2026-11-28-fill
+parts.order.ratio to obstore.ratio .2fs: | an epoch in training order
 # native_reading 2026-11-24-decode
 ways.tfpipe_foreign_uint8.cpu_ratio .2f: The records may be
 ways.tfpipe_foreign_uint8_read_by_tensorflow.cpu_ratio .2fs: The records may be
@@ -116,6 +121,7 @@ parts.order.ratio to obstore.ratio .2fs: `fill` brings
 # README 2026-11-28-fill
 parts.order.ratio to obstore.ratio .2fs: | rate of an epoch from an object
 # README 2026-11-28-object-store
+cold.ratio .2fs: | rate of an epoch from an object
 warm.ratio .2fs: | rate of an epoch from an object
 # studies 2026-11-28-object-store
 cold.ratio .2fs: `object_store` reads
