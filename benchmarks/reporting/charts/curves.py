@@ -73,16 +73,20 @@ _Series = Mapping[Curve, Points]
 _Values = TypeVar("_Values")
 
 
+def _measured(
+    groups: Sequence[Group], get: Callable[[TrainResult], _Values]
+) -> dict[Group, _Values]:
+    """Returns the groups with values to draw."""
+    return {group: values for group in groups if (values := get(group.values))}
+
+
 def _charts(
-    groups: Sequence[Group],
-    get: Callable[[TrainResult], _Values],
-    draw: Callable[[Mapping[Group, _Values]], Chart],
+    measured: Mapping[Group, _Values], draw: Callable[[Mapping[Group, _Values]], Chart]
 ) -> list[Chart]:
-    """Returns charts of the groups with values to draw, with at most six groups."""
-    measured = [(group, values) for group in groups if (values := get(group.values))]
-    charts = []
-    for index, start in enumerate(range(0, len(measured), frame.MAX_COLORS), 1):
-        drawn = dict(measured[start : start + frame.MAX_COLORS])
+    """Returns charts with at most six groups."""
+    items, charts = list(measured.items()), []
+    for index, start in enumerate(range(0, len(items), frame.MAX_COLORS), 1):
+        drawn = dict(items[start : start + frame.MAX_COLORS])
         chart, more = draw(drawn), f", more runs ({index})" if start else ""
         named = chart._replace(name=f"{chart.name}-{index}", title=chart.title + more)
         legend = frame.legend(group.label for group in drawn)
@@ -92,9 +96,10 @@ def _charts(
 
 def over_time(groups: Sequence[Group]) -> list[Chart]:
     """Draws every figure over time, with a line where the cache of a run is full."""
-    share = _POINTS_OF_ALL_RUNS // max(1, sum(bool(_series(g.values)) for g in groups))
+    measured = _measured(groups, _series)
+    share = _POINTS_OF_ALL_RUNS // max(1, len(measured))
     num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
-    return _charts(groups, _series, lambda measured: _over_time(measured, num_points))
+    return _charts(measured, lambda some: _over_time(some, num_points))
 
 
 def _series(result: TrainResult) -> _Series:
@@ -199,7 +204,7 @@ def _table(group: Group, series: _Series) -> Iterator[list[str]]:
 
 def step_times(groups: Sequence[Group]) -> list[Chart]:
     """Draws how many steps take how long."""
-    return _charts(groups, _shares, _step_times)
+    return _charts(_measured(groups, _shares), _step_times)
 
 
 def _shares(result: TrainResult) -> Points:
@@ -228,7 +233,7 @@ def _step_times(shares: Mapping[Group, Points]) -> Chart:
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
     """Draws loss and accuracy over the epochs of training."""
-    return _charts(groups, lambda result: result.epochs, _learning)
+    return _charts(_measured(groups, lambda result: result.epochs), _learning)
 
 
 def _learning(learned: Mapping[Group, Sequence[LearnedEpoch]]) -> Chart:
