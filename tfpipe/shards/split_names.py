@@ -71,25 +71,28 @@ def splits_of_shards(paths: Iterable[str]) -> dict[str, str | None]:
 
     Args:
         paths: Paths with `/`, relative to one folder. A folder says a split if all
-            folders of the paths at its level do.
+            folders of the paths at its level do, or if two of them say different ones.
 
-    >>> splits_of_shards(["a/test-0.tfrecord", "train/0.tfrecord", "val/0.tfrecord"])
-    {'a/test-0.tfrecord': 'test', 'train/0.tfrecord': None, 'val/0.tfrecord': None}
-    >>> splits_of_shards(["train/0.tfrecord", "val/0.tfrecord"])
-    {'train/0.tfrecord': 'train', 'val/0.tfrecord': 'validation'}
+    >>> splits_of_shards(["train/0", "car/0"])
+    {'train/0': None, 'car/0': None}
+    >>> splits_of_shards(["train/0", "val/0", "extra/0"])
+    {'train/0': 'train', 'val/0': 'validation', 'extra/0': None}
     """
     parts = {path: path.split("/") for path in paths}
     by_folder: dict[tuple[str, ...], set[str]] = {}
     for path in parts.values():
         for depth, name in enumerate(path[:-1]):
             by_folder.setdefault(tuple(path[:depth]), set()).add(name)
-    levels = {above: splits_of_folders([*names]) for above, names in by_folder.items()}
+    levels = {}
+    for above, folders in by_folder.items():
+        splits = {name: split_of_name(name) for name in folders}
+        said = {*splits.values()}
+        levels[above] = splits if None not in said or len(said) > 2 else {}
 
     def split_of(path: Sequence[str]) -> str | None:
         splits = [split_of_name(path[-1])]
         for depth in reversed(range(len(path) - 1)):
-            level = levels[tuple(path[:depth])] or {}
-            splits.append(level.get(path[depth]))
+            splits.append(levels[tuple(path[:depth])].get(path[depth]))
         return next((split for split in splits if split), None)
 
     return {path: split_of(names) for path, names in parts.items()}

@@ -10,7 +10,7 @@ import pytest
 
 from converters.inputs import labels
 from converters.inputs.labels import Labelled
-from converters.inputs.meaning import Meaning
+from converters.inputs.meaning import USUAL, Meaning
 from converters.inputs.reader import Workspace
 from converters.jobs import division, run
 from converters.jobs.job import Job
@@ -79,6 +79,34 @@ def test_names_say_the_splits(
 
     assert list(labelled.listed.splits) == splits
     assert labelled.labels == {"a": 1, "b": 2}
+
+
+# A tree of folders leaves the others out, and has a table of layouts.
+@pytest.mark.parametrize("kind", ["parquet", "webdataset", "tfrecord"])
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("train", "val", "extra"), {"train": "et", "validation": "v"}),
+        (("train", "extra", "other"), {"train": "eot"}),
+    ],
+)
+def test_folders_of_two_splits_say_them_beside_other_folders(
+    kind: str, tmp_path: pathlib.Path, names: tuple[str, ...], splits: dict[str, str]
+) -> None:
+    command, write = KINDS[kind]
+    for number, name in enumerate(names):
+        fields = write(tmp_path / "in" / name, [(f"part{number}", name[0])])
+    place = str(tmp_path / "in")
+    if command == "table":
+        fields |= {"input": place, "image_column": "image", "label_column": "label"}
+    else:
+        fields |= {"input": [place], "file_in_names": True}
+
+    with contextlib.ExitStack() as stack:
+        workspace = Workspace(folder=tmp_path / "work", stack=stack)
+        listed = READERS[command](**fields).list_images(USUAL, workspace)
+
+    assert {s: "".join(classes) for s, classes in listed.splits.items()} == splits
 
 
 @_kinds()

@@ -15,6 +15,8 @@ SHARDS = [
     (["train/0.tfrecord", "dev/0.tfrecord"], {"train", "validation"}),
     (["a/train/0.tfrecord", "a/test/0.tfrecord"], {"train", "test"}),
     (["train/0.tfrecord", "car/0.tfrecord"], set()),
+    (["train/0.tfrecord", "test/0.tfrecord", "a/0.tfrecord"], {"train", "test"}),
+    (["dev/0.tfrecord", "val/0.tfrecord", "a/0.tfrecord"], set()),
     (["train/test-0.tfrecord", "test/test-0.tfrecord"], {"test"}),
     (["retrain-0.tfrecord", "contest-0.tfrecord"], set()),
 ]
