@@ -7,7 +7,6 @@ and ranks, and changes none. Imports no TensorFlow.
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import itertools
 import math
@@ -551,7 +550,7 @@ class _Segments:
         except FileNotFoundError:  # others removed the file
             return b""
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            if error.errno in disk.SHORTAGE:
                 raise
             self.failure = error
             return b""
