@@ -45,40 +45,50 @@ def run(
         KeyboardInterrupt: On Ctrl-C and SIGTERM.
     """
     with terminated_as_interrupted():
-        if (done := publish.already_published(job)) is not None:
-            if job.files is not None:
-                _remove_if_empty(job.output_dir)
-            return done
-        before = publish.index_state(job.output_dir)
-        made = not job.output_dir.exists()
-        publish.look(job)  # so that a refused job leaves nothing here
-        with work_dir.open_work_dir(
-            job.output_dir,
-            job.description,
-            task=job.task_index,
-            restart=job.overwrite,
-            names=[plan.name for plan in job.plans],
-            fsync=job.fsync,
-            flag=job.output_flag,
-        ) as job_dir:
+        result = publish.already_published(job)
+        if result is None:
             try:
-                # Another task may have published since.
-                result = _complete(job, job_dir, publish.look(job), on_span)
-            except FileNotFoundError:
-                if job_dir.exists():
-                    raise
-                result = publish.published_by_another_task(job, before)
+                result = _convert(job, on_span)
             except ValueError:
-                # The same input would fail again: there is nothing to go on from.
-                if job.num_tasks == 1:
-                    work_dir.drop(job_dir)
-                    publish.abandon(job)
-                    if made:
-                        _remove_if_empty(job.output_dir)
-                raise
+                # Another start of the same job may have ended since.
+                if (result := publish.already_published(job)) is None:
+                    raise
         if job.files is not None:
             _remove_if_empty(job.output_dir)
         return result
+
+
+def _convert(
+    job: Job, on_span: Callable[[processes.Span], object]
+) -> index.Index | None:
+    before = publish.index_state(job.output_dir)
+    made = not job.output_dir.exists()
+    publish.look(job)  # so that a refused job leaves nothing here
+    with work_dir.open_work_dir(
+        job.output_dir,
+        job.description,
+        task=job.task_index,
+        restart=job.overwrite,
+        names=[plan.name for plan in job.plans],
+        fsync=job.fsync,
+        flag=job.output_flag,
+    ) as job_dir:
+        try:
+            # Another task may have published since.
+            result = _complete(job, job_dir, publish.look(job), on_span)
+        except FileNotFoundError:
+            if job_dir.exists():
+                raise
+            result = publish.published_by_another_task(job, before)
+        except ValueError:
+            # The same input would fail again: there is nothing to go on from.
+            if job.num_tasks == 1:
+                work_dir.drop(job_dir)
+                publish.abandon(job)
+                if made:
+                    _remove_if_empty(job.output_dir)
+            raise
+    return result
 
 
 def _remove_if_empty(folder: pathlib.Path) -> None:

@@ -12,7 +12,7 @@ import tfpipe
 from converters.images import policy
 from converters.inputs import classes
 from converters.inputs.image import Image
-from converters.jobs import plan, publish, replace, run, work_dir
+from converters.jobs import at_url, plan, publish, replace, run, work_dir
 from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import make_jpeg, make_tree
@@ -69,6 +69,31 @@ def test_data_set_is_complete_and_leaves_no_work(
     assert result.made_by["git_revision"] == tfpipe.host.git_revision()
     for split in ("train", "validation"):
         index.check(result, folder, split)
+
+
+@pytest.mark.parametrize("fields", [{}, {"policy": FAIL}])
+def test_two_starts_of_one_job_both_end_well(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, object],
+) -> None:
+    """The first start publishes just before the second one takes the folder."""
+    folder, look = tmp_path / "set", publish.look
+    first, second = _job(raw_dir, folder), _job(raw_dir, folder, **fields)
+
+    def late(job: Job) -> at_url.TargetState:
+        monkeypatch.setattr(publish, "look", look)
+        run.run(first)
+        return look(job)
+
+    monkeypatch.setattr(publish, "look", late)
+    if not fields:
+        assert run.run(second) == index.load(folder)
+    else:
+        with pytest.raises(ValueError, match="already holds a data set that differs"):
+            run.run(second)
+    assert not (folder / work_dir.WORK_DIR_NAME).exists()
 
 
 def test_bad_image_leaves_nothing_behind_where_the_policy_is_to_fail(
