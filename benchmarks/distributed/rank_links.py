@@ -6,11 +6,13 @@ addresses of rank 0.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -113,19 +115,33 @@ def connect(ranks: Ranks) -> tuple[Links, list[str]]:
     Raises:
         OSError: On every rank, if any rank cannot connect to rank 0.
     """
+    sockets: dict[int, socket.socket] = {}
     if ranks.is_first:
         with socket.create_server(("", 0), backlog=ranks.num_ranks) as server:
             token, port = secrets.token_hex(16), server.getsockname()[1]
-            offer = ranks.gather(_Offer(_addresses(), port, token))[0]
-            sockets = _accept(server, token, ranks.num_ranks - 1)
+            offer = _Offer(_addresses(), port, token)
+            # A thread accepts, because the main thread hears which rank has given up.
+            thread = threading.Thread(
+                target=_accept, args=(server, token, ranks, sockets), daemon=True
+            )
+            thread.start()
+            ranks.gather(offer)
+            hosts = _agree(ranks, offer, True)
+            thread.join()
     else:
         offer = ranks.gather(None)[0]
-        sock = _reach(offer, ranks.rank)
-        sockets = {} if sock is None else {0: sock}
+        if (sock := _reach(offer, ranks.rank)) is not None:
+            sockets[0] = sock
+        hosts = _agree(ranks, offer, bool(sockets))
     for sock in sockets.values():
         option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         sock.setsockopt(*option, _UNREACHABLE_MILLISECONDS)
-    everyone = ranks.gather((bool(sockets) or ranks.is_first, socket.gethostname()))
+    return Links(sockets), hosts
+
+
+def _agree(ranks: Ranks, offer: _Offer, is_connected: bool) -> list[str]:
+    """Returns the host name of every rank, or raises if a rank is not connected."""
+    everyone = ranks.gather((is_connected, socket.gethostname()))
     lost = [str(rank) for rank, (connected, _) in enumerate(everyone) if not connected]
     if lost:
         raise OSError(
@@ -133,24 +149,26 @@ def connect(ranks: Ranks) -> tuple[Links, list[str]]:
             f"port {offer.port}; rank {', '.join(lost)} did not. Open the ports "
             "between the hosts, as for Horovod."
         )
-    return Links(sockets), [host for _, host in everyone]
+    return [host for _, host in everyone]
 
 
 def _accept(
-    server: socket.socket, token: str, num_others: int
-) -> dict[int, socket.socket]:
-    """Returns the connections of the other ranks that come in time."""
-    sockets: dict[int, socket.socket] = {}
+    server: socket.socket, token: str, ranks: Ranks, sockets: dict[int, socket.socket]
+) -> None:
+    """Adds the connections of the other ranks that come in time to `sockets`."""
     end = time.monotonic() + _CONNECT_SECONDS
-    while len(sockets) < num_others and (left := end - time.monotonic()) > 0:
-        server.settimeout(left)
-        with contextlib.suppress(TimeoutError):
+    server.settimeout(1.0)
+    while len(sockets) < ranks.num_ranks - 1 and time.monotonic() < end:
+        try:
             sock, _ = server.accept()
-            if (rank := _greeting(sock, token)) is None:
-                sock.close()  # not a rank of the run
-            else:
-                sockets[rank] = sock
-    return sockets
+        except TimeoutError:
+            continue
+        except OSError:  # the main thread closed the server: a rank cannot connect
+            return
+        if (rank := _greeting(sock, token)) is None:
+            sock.close()  # not a rank of the run
+        else:
+            sockets[rank] = sock
 
 
 def _greeting(sock: socket.socket, token: str) -> int | None:
@@ -182,12 +200,7 @@ def _reach(offer: _Offer, rank: int) -> socket.socket | None:
 def _addresses() -> list[str]:
     """Returns names and IPv4 addresses of the host; loopback addresses come last."""
     names = [os.environ.get("HOROVOD_HOSTNAME", ""), socket.gethostname()]
-    interfaces = psutil.net_if_addrs().values()
-    addresses = [
-        each.address
-        for own in interfaces
-        for each in own
-        if each.family == socket.AF_INET
-    ]
+    every = itertools.chain(*psutil.net_if_addrs().values())
+    addresses = [each.address for each in every if each.family == socket.AF_INET]
     addresses.sort(key=lambda address: address.startswith("127."))
     return list(dict.fromkeys([name for name in names if name] + addresses))
