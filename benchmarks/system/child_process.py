@@ -15,6 +15,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -58,12 +59,14 @@ class Child:
 
     def __init__(self) -> None:
         self._pipe, end = multiprocessing.Pipe()
+        # A pipe may fill up. A process left behind would hold the stderr of the parent.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
         with end:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(end.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self._stderr,
                 pass_fds=[end.fileno()],
                 env=environment(),
                 # Ctrl-C ends the command, and the command the rest.
@@ -82,6 +85,7 @@ class Child:
             self._process.wait(_LAST_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        self._stderr.close()
 
     def send(self, function: Callable[..., Any] | None, *arguments: object) -> None:
         """Begins a call; None goes on with the generator of the last call."""
@@ -104,10 +108,20 @@ class Child:
                 )
             value, error = self._pipe.recv()
         except (EOFError, ConnectionError):
-            raise OSError("A child process has ended before its answer.") from None
+            raise OSError(
+                f"A child process has ended before its answer: {self._last_words()}"
+            ) from None
         if error:
             raise OSError(error)
         return value
+
+    def _last_words(self) -> str:
+        """Returns the last line on stderr, or the exit code of a silent process."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_SECONDS)
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit code {self._process.returncode}"
 
 
 def call(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
