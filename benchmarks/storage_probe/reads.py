@@ -13,6 +13,7 @@ import itertools
 import mmap
 import operator
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,7 +122,8 @@ def timed(job: Job) -> Iterator[dict[str, Any]]:
         with ThreadPoolExecutor(job.num_threads) as pool:
             start = time.perf_counter_ns()
             end = start + int(job.seconds * 1e9)
-            done = list(pool.map(partial(_read_until, end), threads))
+            read = partial(_read_until, end, threading.Event())
+            done = list(pool.map(read, threads))
             now = time.perf_counter_ns()
         after = probes.process_storage_bytes()
     num_bytes, nanoseconds = zip(*done, strict=True)
@@ -134,15 +136,24 @@ def timed(job: Job) -> Iterator[dict[str, Any]]:
     }
 
 
-def _read_until(end: int, reads: Iterator[Read]) -> tuple[int, list[int]]:
-    """Does reads; returns their bytes, and the nanoseconds of each read."""
+def _read_until(
+    end: int, failed: threading.Event, reads: Iterator[Read]
+) -> tuple[int, list[int]]:
+    """Does reads; returns their bytes, and the nanoseconds of each read.
+
+    An error of a thread sets `failed`, which ends the reads of all threads.
+    """
     clock, num_bytes, nanoseconds = time.perf_counter_ns, 0, list[int]()
-    for read in reads:
-        begin = clock()
-        if begin >= end:
-            break
-        num_bytes += read()
-        nanoseconds.append(clock() - begin)
+    try:
+        for read in reads:
+            begin = clock()
+            if begin >= end or failed.is_set():
+                break
+            num_bytes += read()
+            nanoseconds.append(clock() - begin)
+    except BaseException:
+        failed.set()
+        raise
     return num_bytes, nanoseconds
 
 

@@ -148,3 +148,16 @@ def test_memory_begins_at_a_huge_page(size: int) -> None:
     assert address % (2 << 20) == 0
     assert len(memory) == size
     assert not any(memory[::997])
+
+
+def test_a_thread_that_fails_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> int:
+        raise OSError("the server is gone")
+
+    threads = [itertools.repeat(lambda: 1), iter([fails])]
+    monkeypatch.setattr(reads, "_reads_of", lambda job, files: threads)
+    job = reads.timed(Job(kind=reads.OPEN, pieces=[], seconds=600.0, num_threads=2))
+
+    assert next(job) == {}
+    with pytest.raises(OSError, match="the server is gone"):
+        next(job)
