@@ -237,6 +237,7 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
             offsets=np.zeros(len(ranks)),
         )
     offsets = _offsets(steps[..., 3])
+    medians = np.median(offsets, axis=1)
     steps = steps - offsets[..., None]
     begin = -offsets[:, 0]
     last = steps[..., 2].argmax(axis=0)
@@ -247,7 +248,7 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
     silent = np.stack(
         [
             _silence(rank, offset, borders)
-            for rank, offset in zip(ranks, np.median(offsets, axis=1), strict=True)
+            for rank, offset in zip(ranks, medians, strict=True)
         ]
     )
     own = np.diff(silent[last, np.arange(len(last))], axis=1)
@@ -259,7 +260,7 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
         seconds=seconds,
         ranks=blamed,
         last=last,
-        offsets=np.median(offsets, axis=1) + origins - origins[0],
+        offsets=medians + origins - origins[0],
         of_ranks=np.empty((0, len(PARTS))),
     )
 
