@@ -186,9 +186,13 @@ _V4_B = (
     *("avg 128", "384", "192 224:1x7 256:7x1"),
     "192 192:1x7 224:7x1 224:1x7 256:7x1",
 )
-_V4_STEM = "64 96:3x3/1", "64 64:7x1 64:1x7 96:3x3/1"
-_V4_REDUCED_A = "max", "384:3x3/2", "192 224:3x3 256:3x3/2"
-_V4_REDUCED_B = "max", "192 192:3x3/2", "256 256:1x7 320:7x1 320:3x3/2"
+_V4_STEM = (
+    ("max", "96:3x3/2"),
+    ("64 96:3x3/1", "64 64:7x1 64:1x7 96:3x3/1"),
+    ("192:3x3/2", "max"),
+)
+_V4_TO_B = "max", "384:3x3/2", "192 224:3x3 256:3x3/2"
+_V4_TO_C = "max", "192 192:3x3/2", "256 256:1x7 320:7x1 320:3x3/2"
 _WORD = re.compile(r"(\d+)(?::(\d)x(\d))?(?:/(\d))?")
 
 
@@ -201,14 +205,9 @@ def inception_v4(image_size: int, num_classes: int) -> keras.Model:
     is 20 %. Images must have at least 75 pixels for the unpadded convolutions.
     """
     image = _image_input(image_size)
-    x = _branches(_chain(image, "32:3x3/2 32:3x3/1 64:3x3"), "max", "96:3x3/2")
-    x = _branches(_branches(x, *_V4_STEM), "192:3x3/2", "max")
-    for _ in range(4):
-        x = _branches(x, *_V4_A)
-    x = _branches(x, *_V4_REDUCED_A)
-    for _ in range(7):
-        x = _branches(x, *_V4_B)
-    x = _branches(x, *_V4_REDUCED_B)
+    x = _chain(image, "32:3x3/2 32:3x3/1 64:3x3")
+    for branches in (*_V4_STEM, *4 * [_V4_A], _V4_TO_B, *7 * [_V4_B], _V4_TO_C):
+        x = _join(*(_chain(x, words) for words in branches))
     for _ in range(3):
         wide, deep = _chain(x, "384"), _chain(x, "384 448:1x3 512:3x1")
         x = _join(
@@ -217,10 +216,6 @@ def inception_v4(image_size: int, num_classes: int) -> keras.Model:
             *(_chain(deep, "256:3x1"), _chain(deep, "256:1x3")),
         )
     return _model(image, _pooled(x, 0.2), num_classes, "inception_v4")
-
-
-def _branches(x: Tensor, *branches: str) -> Tensor:
-    return _join(*(_chain(x, words) for words in branches))
 
 
 def _join(*branches: Tensor) -> Tensor:

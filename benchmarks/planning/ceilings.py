@@ -84,7 +84,7 @@ def predict(scenario: Scenario) -> Prediction:
         "network": scenario.num_hosts * scenario.link,
         "requests": scenario.num_storages * scenario.requests * scenario.request,
     }
-    read = _read_bytes(scenario)
+    read = scenario.record * (1 - scenario.cached)  # outside the caches of a host
     ceilings = {
         "accelerator": scenario.num_accelerators * scenario.batch_size / step,
         "cores": scenario.num_cores / scenario.cpu_seconds,
@@ -92,33 +92,27 @@ def predict(scenario: Scenario) -> Prediction:
     }
     binding = min(ceilings, key=lambda name: ceilings[name])
     rate = ceilings[binding]
+
+    def demand(images_per_second: float) -> Demand:
+        return Demand(
+            cores=images_per_second * scenario.cpu_seconds,
+            storage_bytes_per_second=images_per_second * read,
+            requests_per_second=images_per_second * read / scenario.request,
+        )
+
     return Prediction(
         images_per_second=rate,
         binding=binding,
         ceilings=ceilings,
         busy_share=rate / ceilings["accelerator"],
-        demand=_demand_at(scenario, rate),
-        needs=_demand_at(scenario, ceilings["accelerator"]),
+        demand=demand(rate),
+        needs=demand(ceilings["accelerator"]),
     )
 
 
 def first_epoch(scenario: Scenario) -> Scenario:
     """Returns the scenario of an epoch with empty caches."""
     return dataclasses.replace(scenario, cached=0.0)
-
-
-def _demand_at(scenario: Scenario, images_per_second: float) -> Demand:
-    read = images_per_second * _read_bytes(scenario)
-    return Demand(
-        cores=images_per_second * scenario.cpu_seconds,
-        storage_bytes_per_second=read,
-        requests_per_second=read / scenario.request,
-    )
-
-
-def _read_bytes(scenario: Scenario) -> float:
-    """Returns the mean bytes of an image outside the caches of a host."""
-    return scenario.record * (1 - scenario.cached)
 
 
 def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> float:
