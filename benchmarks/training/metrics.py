@@ -123,17 +123,13 @@ def _step_times(traces: Sequence[Trace]) -> dict[str, Any]:
     edges = np.geomspace(
         seconds.min() * _BELOW, seconds.max() / _BELOW, _HISTOGRAM_BINS + 1
     )
+    names = [f"step_seconds_p{percent}" for percent in _PERCENTILES]
+    every = np.percentile(seconds, _PERCENTILES).tolist()
+    per_rank = [np.percentile(trace.step_seconds, _PERCENTILES) for trace in traces]
+    columns = np.transpose(per_rank).tolist()
     return {
-        **{
-            f"step_seconds_p{percent}": float(np.percentile(seconds, percent))
-            for percent in _PERCENTILES
-        },
-        **{
-            f"step_seconds_p{percent}_per_rank": [
-                float(np.percentile(trace.step_seconds, percent)) for trace in traces
-            ]
-            for percent in _PERCENTILES
-        },
+        **dict(zip(names, every, strict=True)),
+        **{f"{n}_per_rank": own for n, own in zip(names, columns, strict=True)},
         "window_steps": _waits(wait[begins]),
         "other_steps": _waits(wait[~begins]),
         "step_histogram": {
