@@ -37,11 +37,7 @@ def configs(config: Config) -> dict[str, Config]:
             single, emulate=None, accelerators_file=None, step_time_ms=0.0
         ),
         "synthetic": dataclasses.replace(
-            single,
-            synthetic=True,
-            read_from="auto",
-            cache="as_is",
-            **_OF_RECORDS,
+            single, synthetic=True, read_from="auto", cache="as_is", **_OF_RECORDS
         ),
         "real": single,
     }

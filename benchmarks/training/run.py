@@ -27,13 +27,7 @@ from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
 from benchmarks.system import probes
 from benchmarks.system.figures import joined
-from benchmarks.training import (
-    bars,
-    caches,
-    critical_path,
-    loop,
-    steps,
-)
+from benchmarks.training import bars, caches, critical_path, loop, steps
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
 from tfpipe.cli.progress import Progress
