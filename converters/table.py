@@ -96,7 +96,7 @@ def run(options: TableOptions) -> None:
     """Converts the table."""
     if len(options.input) > 1:
         raise ValueError("--input must be given once; use --table for others.")
-    tables = by_name("--table", options.table, form="NAME=PLACE")
+    tables = by_name("--table", options.table, form="name=PLACE")
     reader = reader_of(TableReader, options, input=options.input[0], table=tables)
     steps.run_command("converters.table", options, reader)
 

@@ -150,7 +150,8 @@ def by_name(
         name, equals, value = word.partition("=")
         if not name or not equals or "://" in name or not (value or may_be_empty):
             got = "a URL" if "://" in word else repr(word)
-            raise ValueError(f"{what} must be given as {form}, got {got}.")
+            hint = " NAME is the name of a source." if form.startswith("NAME=") else ""
+            raise ValueError(f"{what} must be given as {form}, got {got}.{hint}")
         if name in values:
             raise ValueError(f"{what} must have different names, got {name!r} twice.")
         values[name] = value
