@@ -11,13 +11,14 @@ cache. Elsewhere the command makes own files, up to 1 GB and a tenth of the free
 and removes them at the end, also after kill -9. It reads 1 MB at a time in order, 4 kB
 at random, and whole shards with more and more threads and processes; it opens files and
 asks for their size: around the page cache (O_DIRECT) or with a cold page cache, and
-with a warm one. --write also writes files as checkpoints are written. Under horovodrun,
-with one process a host, all hosts measure at the same time.
+with a warm page cache. --write also writes files as checkpoints are written. Under
+horovodrun, with a single process a host, all hosts measure at the same time.
 
 The last forms bring the shards of a data set into shard caches before a run. Of several
-hosts each brings its part: what it reads in a run with affinity and the same seed.
+hosts every host brings its part: the shards of its reads in a run with affinity and the
+same seed.
 
-On stdout: a table, the number of accelerators that the storage feeds, and one JSON
+On stdout: a table, the number of accelerators that the storage feeds, and a JSON
 object as the last line. With --report_dir the object is stored for python -m
 benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 """
@@ -118,7 +119,7 @@ class WarmOptions(cli.StoreOptions):
             )
 
     def cache(self) -> tfpipe.ShardCache:
-        """Returns the shard cache that is filled."""
+        """Returns the shard cache to fill."""
         most = self.shared_cache_max_gb
         return tfpipe.ShardCache(
             self.cache_dir,
@@ -208,7 +209,7 @@ def _feeds(
 
 
 def _hosts() -> Ranks:
-    """Returns the hosts that measure together: this host, or those of horovodrun."""
+    """Returns the hosts of the measurement: the host, or those of horovodrun."""
     from benchmarks.distributed import ranks
 
     world = ranks.connect()
@@ -223,7 +224,7 @@ def _hosts() -> Ranks:
 
 
 def warm(config: WarmOptions) -> None:
-    """Brings the shards of a data set into a shard cache, and prints what was done."""
+    """Brings the shards of a data set into a shard cache, and prints the figures."""
     index, count, is_first = config.task_index, config.num_tasks, True
     world = _hosts() if count is None and "HOROVOD_RANK" in os.environ else None
     if world is not None:
@@ -261,7 +262,7 @@ def warm(config: WarmOptions) -> None:
 def _filled(
     config: WarmOptions, index: int, count: int, show: Callable[[int, int], object]
 ) -> dict[str, Any]:
-    """Fills the cache of this host with its part; returns the figures."""
+    """Fills the cache of the host with its part; returns the figures."""
     if count == 1:
         filled_cache = config.cache().fill(config.location, on_progress=show)
         return dataclasses.asdict(filled_cache)

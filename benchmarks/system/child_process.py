@@ -2,7 +2,7 @@
 
 In: a program, or functions of these packages. Out: the `preexec_fn` and the `env` of a
 `subprocess.Popen`; the values of the functions. A process that reads from a dead file
-server hangs in the kernel: it is killed and left behind, so that nobody hangs with it.
+server hangs in the kernel: the parent kills the process, leaves it behind and goes on.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def end_with_parent() -> Callable[[], None]:
 def environment() -> dict[str, str]:
     """Returns the environment of a Python that finds these packages, and no others.
 
-    The current folder may have a package of the same name; it stays the current folder,
+    The current folder may have a package of the same name; the folder stays current,
     because relative paths are relative to it.
     """
     root = str(pathlib.Path(__file__).parents[2])

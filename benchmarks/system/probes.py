@@ -2,7 +2,7 @@
 
 In: files of the kernel (through psutil) and NVML. Out: generators of readings: counters
 and gauges of this process or of its host; the units are in the names. A generator that
-cannot read raises one of `UNREADABLE`. Interfaces and RDMA ports belong to a
+cannot read raises an error of `UNREADABLE`. Interfaces and RDMA ports belong to a
 `machine.Host`: another network namespace has others.
 """
 
@@ -40,7 +40,7 @@ Counts = Mapping[str, Sequence[float]]  # by thread or socket
 
 
 def own_storage_bytes() -> int:
-    """Returns the bytes from storage to this process so far."""
+    """Returns the bytes from storage to the process so far."""
     process = psutil.Process()
     if not hasattr(process, "io_counters"):  # absent without /proc/self/io
         raise OSError("the kernel does not count the bytes that a process reads")
@@ -48,7 +48,7 @@ def own_storage_bytes() -> int:
 
 
 def process_storage_bytes() -> int | None:
-    """Returns the bytes from storage to this process; None if unknown.
+    """Returns the bytes from storage to the process; None if unknown.
 
     Page-cache hits are not counted. The kernel counts the reads of its own file
     systems; for FUSE and the like see `page_cache.states.CacheStatus`.
@@ -63,7 +63,7 @@ def grown(now: Counts, last: Counts) -> npt.NDArray[np.float64]:
     """Returns the growth of counters, float64 [number of threads, number of counters].
 
     Threads that ended count up to the last reading before their end. A smaller first
-    counter is the counter of a new thread with the number of an ended one.
+    counter is the counter of a new thread with the number of an ended thread.
     """
     rows = []
     for name, values in now.items():
@@ -78,7 +78,7 @@ def _host_cpu() -> Probe:
         # The times of guests, which follow the first eight, are within user and nice.
         total = sum(times[:8])
         yield {
-            # Stolen time is busy too: nobody on this host can use the time.
+            # Stolen time is busy too: nobody on the host can use the time.
             "host_busy": total - times.idle - times.iowait,
             "host_capacity_seconds": total,
             # Interrupts belong to no process: the run's own reads cause many.
