@@ -181,7 +181,7 @@ class Batches:
         # The steps apply the device ops, if the run has a model; none needs a reminder.
         self._pipeline = dataclasses.replace(pipeline, device_ops=())
         self._empty_caches, self._on_device = empty_caches, on_device
-        self._iterator: Iterator[Batch] = iter(())
+        self._iterator: Iterator[Batch] | None = None
 
     def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
         """Makes the next batch the first batch after a state, and begins to read ahead.
@@ -196,7 +196,7 @@ class Batches:
         self._iterator = iter(to_device(dataset) if self._on_device else dataset)
 
     def stop(self) -> None:
-        self._iterator = iter(())  # the last reference: the threads of the old one end
+        self._iterator = None  # the last reference: its threads end
         if self._empty_caches is not None:
             self._empty_caches.close()
 
@@ -209,6 +209,8 @@ class Batches:
         return self
 
     def __next__(self) -> Batch:
+        if self._iterator is None:
+            raise RuntimeError("Batches.start must be called before a batch is read.")
         return next(self._iterator)
 
 

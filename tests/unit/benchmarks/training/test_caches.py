@@ -65,3 +65,16 @@ def test_a_center_crop_is_kept_as_it_is(data_dir: pathlib.Path) -> None:
 def test_a_pipeline_without_a_crop_is_refused(data_dir: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="needs a map with a crop"):
         caches.with_images(_pipeline(data_dir, recipe=None))
+
+
+def test_batches_are_read_between_start_and_stop_alone(data_dir: pathlib.Path) -> None:
+    batches = caches.Batches(_pipeline(data_dir))
+    unread = "Batches.start must be called"
+
+    with pytest.raises(RuntimeError, match=unread):
+        next(batches)
+    batches.start(tfpipe.State(), 1)
+    assert next(batches)["image"].shape[0] == 4
+    batches.stop()
+    with pytest.raises(RuntimeError, match=unread):
+        next(batches)
