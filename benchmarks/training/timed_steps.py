@@ -82,10 +82,11 @@ def run_steps(
     look = functools.partial(states.resident_probe, setting.files, setting.num_bytes)
     sampler = Sampler(more={"resident": look} if setting.files else {})
     pause = functools.partial(_paused, recorder, sampler)
-    with sampler, recorder.pulse, setting.beat.loop():
+    tracing = traced(function, setting.config, ranks, num_all)
+    with tracing as step_function, sampler, recorder.pulse, setting.beat.loop():
         started = time.perf_counter()
         batches.start(state, num_epochs)
-        done = _steps(setting, state, batches, function, num_steps, ranks)
+        done = _steps(setting, state, batches, step_function, num_steps, ranks)
         for index, step in enumerate(done):
             if index == 0:
                 first_batch_seconds = step.times.fed - started
@@ -178,10 +179,7 @@ def _steps(
     begun = steady_state.windows_begun(starts, source.batch_size)
     beat, progress = setting.beat, setting.progress
     progress.begin("filling the pipeline")
-    with (
-        traced(function, setting.config, ranks, num_all) as step_function,
-        bars.bar(num_all, "step", is_shown=ranks.is_first) as bar,
-    ):
+    with bars.bar(num_all, "step", is_shown=ranks.is_first) as bar:
         for num_done in range(1, num_all + 1):
             ready = time.perf_counter()
             batch = next(batches, None)
@@ -193,7 +191,7 @@ def _steps(
             beat.fed()
             if num_done == 1:
                 progress.begin("compiling the step")
-            result = step_function(batch)
+            result = function(batch)
             ended = time.perf_counter()
             progress.step(result.num_examples, fed - ready)
             if num_done == max(1, num_warmup):

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import architectures
 from benchmarks.options.config import Config
-from benchmarks.training import loop, run, timed_steps
+from benchmarks.training import loop, run, steps, timed_steps
 from benchmarks.training.recorder import StepResult
 from benchmarks.training.setting import make_setting
+from tests.support.data.tiny_training import tiny_setting
 from tests.support.faults.damage import flip
 
 
@@ -208,3 +210,21 @@ def test_trace_ends_with_a_run_that_ends_early(tmp_path: pathlib.Path) -> None:
         assert other is step, "the first rank alone is traced"
 
     assert len([*tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")]) == 1
+
+
+def test_trace_ends_with_a_run_that_fails_between_steps(tmp_path: pathlib.Path) -> None:
+    setting = tiny_setting(num_steps=9, report_dir=str(tmp_path), trace_steps="1:9")
+
+    def fail(*_: object) -> None:
+        if not (left := next(countdown)):
+            raise OSError(f"{left} steps are left")
+
+    countdown = iter([2, 1, 0])
+    function = steps.make_emulated_step(setting, Ranks(), 0.0)
+    # The error holds the frames of the run, as long as it is looked at.
+    with pytest.raises(OSError, match="0 steps are left") as error:
+        timed_steps.run_steps(
+            setting, Ranks(), function, (0, 9), tfpipe.State(), after_step=fail
+        )
+
+    assert len([*tmp_path.glob("trace/plugins/profile/*/*.xplane.pb")]) == 1, error
