@@ -133,8 +133,8 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
 
 def _measured_here(config: Config, ranks: Ranks) -> set[str]:
     has = set()
-    network = next(probes.PROBES["network"]())
-    if config.link_gbps or "network_link_bytes_per_second" in network:
+    speed = "network_link_bytes_per_second"
+    if config.link_gbps or speed in next(probes.PROBES["network"]()):
         has.add("link")
     with contextlib.suppress(*probes.UNREADABLE):
         next(probes.PROBES["gpu"]())
