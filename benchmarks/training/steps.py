@@ -2,8 +2,9 @@
 
 In: a `Setting` and the ranks. Out: functions batch -> `StepResult` that return when the
 device is done: to train, to evaluate, to infer, or to take as long as an accelerator
-would. timed_steps.py reads the batches and times the steps. And the largest batch that
-fits in the memory of every GPU: each rank tries random images and exchanges nothing.
+would. timed_steps.py reads the batches and times the steps. `largest_batch` tries steps
+on random images for the largest batch that fits in the memory of every GPU: sizes are
+doubled, then halved in between. Each rank tries its own GPU and exchanges nothing.
 """
 
 import contextlib
@@ -363,11 +364,7 @@ _MULTIPLE = 8  # of examples, as Tensor Cores like them
 _BATCH_PRECISION = 16  # the answer is right within this part of it
 _MOST_EXAMPLES = 1 << 16
 _NUM_TRIED = 3  # the second uses other memory than the first, which compiles
-_NO_MEMORY = (
-    "RESOURCE_EXHAUSTED",
-    "OOM",
-    "out of memory",
-)  # XLA has no error of its own
+_NO_MEMORY = ("RESOURCE_EXHAUSTED", "OOM", "out of memory")  # XLA has no error class
 
 
 def largest_batch(config: Config, ranks: Ranks) -> int:
