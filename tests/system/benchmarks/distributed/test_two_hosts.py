@@ -37,9 +37,12 @@ def test_training_on_two_hosts_uses_each_record_once(
 
 
 def test_a_host_that_sends_slowly_is_named(two_hosts: Cluster) -> None:
-    """Bytes of rank 1 wait for the link of its host; those of rank 0 do not."""
+    """Bytes of rank 1 wait for the link of its host; those of rank 0 do not.
+
+    The queue is short, as the receipts for rank 0 wait in the queue too.
+    """
     sender = two_hosts.hosts[1]
-    bucket = ("tbf", "rate", "10mbit", "burst", "64kb", "latency", "50ms")
+    bucket = ("tbf", "rate", "10mbit", "burst", "64kb", "latency", "10ms")
     sender.run("tc", "qdisc", "replace", "dev", "eth0", "root", *bucket)
     try:
         done = subprocess.run(
