@@ -40,6 +40,11 @@ class Figure:
                 raise ValueError(f"A rate or ratio must be above 0, got {factor}.")
         if not self.source:
             raise ValueError("The source of a figure must be given, got an empty text.")
+        if (self.ratio is None) != (self.base is None):
+            raise ValueError(
+                "A scaled figure must have both ratio and base, got "
+                f"{self.ratio} and {self.base}."
+            )
 
     @property
     def basis(self) -> str:

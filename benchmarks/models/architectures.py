@@ -38,7 +38,7 @@ _GOOGLENET = (
 def application(name: str, image_size: int, num_classes: int) -> keras.Model:
     """Returns a model of Keras Applications by its name there."""
     features = _features(name, image_size, pooling="avg")
-    return _model(features.input, features.output, num_classes, features.name)
+    return _model(features.inputs[0], features.output, num_classes, features.name)
 
 
 def _features(name: str, image_size: int, *, pooling: str | None) -> keras.Model:
@@ -86,7 +86,7 @@ def vgg16(image_size: int, num_classes: int) -> keras.Model:
     for _ in range(2):
         x = layers.Dense(4096, activation="relu")(x)
         x = layers.Dropout(0.5)(x)
-    return _model(features.input, x, num_classes, "vgg16")
+    return _model(features.inputs[0], x, num_classes, "vgg16")
 
 
 def tiny(image_size: int, num_classes: int) -> keras.Model:

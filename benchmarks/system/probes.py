@@ -171,8 +171,13 @@ def received_bytes() -> int:
     """Returns the bytes that all interfaces and RDMA ports received since their start.
 
     The loopback counts: the server of a mount may run on this host.
+
+    Raises:
+        OSError: If the host has no interface, or an RDMA port has no counter.
     """
     interfaces = psutil.net_io_counters(pernic=True, nowrap=False).values()
+    if not interfaces:
+        raise OSError("the host has no network interface")
     return int(sum(each.bytes_recv for each in interfaces)) + _rdma_bytes("rcv")
 
 
@@ -186,8 +191,9 @@ def _rdma() -> Probe:
 
 
 def _rdma_bytes(way: str) -> int:
-    ports = _RDMA_DEVICES.glob(f"*/ports/*/counters/port_{way}_data")
-    return sum(int(port.read_text()) for port in ports) * _RDMA_WORD
+    ports = _RDMA_DEVICES.glob("*/ports/*/counters")
+    words = [int((port / f"port_{way}_data").read_text()) for port in ports]
+    return sum(words) * _RDMA_WORD
 
 
 def _sending() -> Probe:

@@ -89,6 +89,11 @@ def test_numbers_of_parameters_are_the_published_ones(built: Built) -> None:
     assert trained is None or num_trained == trained + added
 
 
+def test_images_are_one_tensor(built: Built) -> None:
+    """Keras warns of a batch where a list of one batch is the input."""
+    assert isinstance(built.model.input, keras.KerasTensor)
+
+
 def test_logits_are_float32_without_an_activation(built: Built) -> None:
     output, last = built.model.output, built.model.layers[-1]
 

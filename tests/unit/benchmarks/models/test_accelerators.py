@@ -172,6 +172,10 @@ def test_what_has_no_figure_is_an_error(
     [
         ({"images_per_second": 0.0, "source": "x"}, "must be above 0, got 0"),
         ({"images_per_second": 1.0, "source": ""}, "source of a figure must be given"),
+        (
+            {"images_per_second": 1.0, "source": "x", "ratio": 2.0},
+            "must have both ratio and base, got 2.0 and None",
+        ),
     ],
 )
 def test_figure_checks_itself(fields: dict[str, object], message: str) -> None:

@@ -96,6 +96,15 @@ def test_rdma_ports_count_words(tmp_path, monkeypatch):
     found = next(probes._rdma())
 
     assert found == {"rdma_received_bytes": 480, "rdma_sent_bytes": 32}
+    (counters / "port_rcv_data").unlink()
+    with pytest.raises(FileNotFoundError, match="port_rcv_data"):
+        next(probes._rdma())
+
+
+def test_bytes_of_a_host_without_an_interface_are_unknown(monkeypatch):
+    monkeypatch.setattr(probes.psutil, "net_io_counters", lambda **_: {})
+    with pytest.raises(OSError, match="no network interface"):
+        probes.received_bytes()
 
 
 class _Nvml:
