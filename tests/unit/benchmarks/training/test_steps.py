@@ -1,6 +1,7 @@
 """benchmarks.training.steps without a model: the emulated accelerator, and errors."""
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -139,3 +140,19 @@ def test_without_a_gpu_batches_are_not_copied() -> None:
     dataset = tf.data.Dataset.range(3)
 
     assert caches.to_device(dataset) is dataset
+
+
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_times_of_a_host_that_is_up_for_long_are_exact(
+    monkeypatch: pytest.MonkeyPatch, *, eagerly: bool
+) -> None:
+    """A float32 of such a time would be up to 8 ms wrong."""
+    monkeypatch.setattr(time, "perf_counter", lambda: 100_000.123456)
+    tensor, on_host = tf.zeros([2]), tf.Variable(tf.zeros([1]))
+
+    def look() -> tf.Tensor:
+        return steps._time_of([tensor], on_host)
+
+    found = look() if eagerly else tf.function(look)()
+
+    assert found.numpy() == 100_000.123456
