@@ -27,6 +27,7 @@ JSON object. Exit code: 0 done, 1 an error.
 import collections
 import dataclasses
 import functools
+import math
 import socket
 import sys
 import time
@@ -241,7 +242,7 @@ class Worker:
 
     def _ask(self, request: Callable[..., _Answer], *arguments: Any) -> _Answer:
         """Asks the source, and again while it does not answer."""
-        end, wait = time.monotonic() + self.options.patience, _FIRST_WAIT
+        end, wait = math.inf, _FIRST_WAIT
         while True:
             try:
                 return request(*arguments)
@@ -249,6 +250,7 @@ class Worker:
                 self.stream.close()
                 if refusal := self.stream.refusal(error):
                     raise errors.RefusedError(refusal) from None
+                end = min(end, time.monotonic() + self.options.patience)
                 text = f"{self.options.source} does not answer: {error}"
                 if time.monotonic() + wait > end:
                     raise errors.RemoteError(text) from error

@@ -195,7 +195,6 @@ class KafkaStream:
         self._settings = {
             "bootstrap.servers": f"{options.host}:{options.port}",
             "group.id": options.group,
-            "group.instance.id": options.worker,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",

@@ -27,7 +27,7 @@ from tfpipe.location.files import Files
 from tfpipe.shards import generations, index
 
 WORKERS = ("first", "second")
-_LIMIT = rounds(240, 3_600)  # seconds after which the test gives up
+_LIMIT = rounds(540, 3_600)  # seconds after which the test gives up
 
 
 class Load(NamedTuple):
@@ -44,7 +44,8 @@ SMALL = rounds(500, 5_000), rounds(2, 10), rounds(100, 500)
 LOADS = {
     "redis": Load(rounds(1_500, 100_000), rounds(4, 50), rounds(200, 2_000), 600, 4),
     "nats": Load(*SMALL, 5, 8),
-    # A group waits so long for a killed worker before it lets the next one join.
+    # Tansu's group deals no partitions on some joins: a worker that waited for 55 s
+    # joins anew, within its patience.
     "kafka": Load(*SMALL, 45, 15),
 }
 
@@ -67,7 +68,7 @@ class Victims:
         command += [url, str(self.load.num_images), sent]
         if name in WORKERS:
             command = ["converters.stream", url]
-            command += [str(self.folder / "set"), f"--worker={name}", "--patience=60"]
+            command += [str(self.folder / "set"), f"--worker={name}", "--patience=180"]
             command += [f"--max_records={self.load.per_generation}", "--max_seconds=3"]
             command += [f"--takeover_seconds={self.load.takeover_seconds}"]
             command += [f"--until_idle={self.load.until_idle}", "--num_workers=1"]
@@ -131,7 +132,8 @@ def _end(victims: Victims, began: float) -> None:
     for name in WORKERS:  # what a worker left when it was idle too early
         victims.start(name)
     for name in WORKERS:
-        assert victims.processes[name].wait(_LIMIT) == 0, (
+        left = max(0.0, began + _LIMIT - time.monotonic())
+        assert victims.processes[name].wait(left) == 0, (
             victims.folder / f"{name}.out"
         ).read_text()[-3000:]
 
