@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from benchmarks.models import catalog
-from benchmarks.options import data_access
+from benchmarks.options import config
 from benchmarks.planning import facts, published, sources, summary
 from benchmarks.planning.facts import Fact
 from benchmarks.reporting import answers, output
@@ -61,7 +61,7 @@ class AdviseOptions:
         "those of the flags, and hosts.",
         shown="FACT=VALUE,...",
     )
-    report_dir: str | None = data_access.report_dir(group=GROUPS[0])
+    report_dir: str | None = config.report_dir(group=GROUPS[0])
     model: str | None = _TRAINED(
         None,
         "Model that is trained. Default: resnet50.",

@@ -40,8 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tfpipe
 from benchmarks.models import accelerators, catalog
-from benchmarks.options import data_access
-from benchmarks.options.data_access import DataOptions
+from benchmarks.options.config import OF_CACHES, RUN, UNUSED_STORE, DataOptions, unused
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.system.time_limit import TimeLimit, seconds_since_start
@@ -69,16 +68,16 @@ PARTS = tuple(_WEIGHTS)
 class InputConfig(DataOptions):
     """The options of a measurement."""
 
-    pipeline: str | None = data_access.RUN(
+    pipeline: str | None = RUN(
         None,
         "A function of yours in place of a preset. module:function returns a "
         "tfpipe.Pipeline; it is called with rank and num_ranks if it takes them.",
         shown="MODULE:FUNCTION",
     )
-    preset: Literal["imagenet_train", "imagenet_eval"] = data_access.RUN(
+    preset: Literal["imagenet_train", "imagenet_eval"] = RUN(
         "imagenet_train", "Pipeline to measure over --data_dir."
     )
-    do: tuple[str, ...] = data_access.RUN(
+    do: tuple[str, ...] = RUN(
         PARTS,
         "Parts to run, one after the other. throughput: images/s and CPU time. "
         "profile: the cost of each stage, and the limit of the pipeline. tune: search "
@@ -172,35 +171,31 @@ class InputConfig(DataOptions):
 
 # The flags without an effect, by what a command measures.
 UNUSED = (
-    data_access.UNUSED_STORE,
-    cli.Unused(
-        "--pipeline",
-        lambda c: c.pipeline is not None,
+    UNUSED_STORE,
+    *unused(
         (
-            *("preset", "image_size", "batch_size", "whole_batches"),
-            *("read_from", "shard_cache_dir", "shard_cache_max_gb"),
-            *("shared_cache_dir", "shared_cache_max_gb"),
+            "--pipeline",
+            lambda c: c.pipeline is not None,
+            f"preset image_size batch_size whole_batches read_from {OF_CACHES}",
         ),
-    ),
-    cli.Unused(
-        "--pipeline without headspace",
-        lambda c: c.pipeline is not None and "headspace" not in c.do,
-        ("seed",),
-    ),
-    cli.Unused(
-        "--pipeline without headspace and --demand",
-        lambda c: c.pipeline and "headspace" not in c.do and not c.demand,
-        ("model",),
-    ),
-    cli.Unused(
-        "A measurement without tune",
-        lambda c: "tune" not in c.do,
         (
-            *("cpu_budget", "ram_budget_bytes", "disk_budget_bytes", "cache_dir"),
-            *("any_order", "demand", "tuning"),
+            "--pipeline without headspace",
+            lambda c: c.pipeline is not None and "headspace" not in c.do,
+            "seed",
         ),
+        (
+            "--pipeline without headspace and --demand",
+            lambda c: c.pipeline and "headspace" not in c.do and not c.demand,
+            "model",
+        ),
+        (
+            "A measurement without tune",
+            lambda c: "tune" not in c.do,
+            "cpu_budget ram_budget_bytes disk_budget_bytes cache_dir any_order demand "
+            "tuning",
+        ),
+        ("--do=tune", lambda c: c.do == ("tune",), "seconds"),
     ),
-    cli.Unused("--do=tune", lambda c: c.do == ("tune",), ("seconds",)),
 )
 
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import tfpipe
 from benchmarks.models import catalog
-from benchmarks.options import data_access
+from benchmarks.options import config as shared
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.results import checks
@@ -77,7 +77,7 @@ class StorageOptions(cli.StoreOptions):
         "Models of benchmarks.train that the storage shall feed.",
         choices=sorted(catalog.MODELS),
     )
-    report_dir: str | None = data_access.report_dir()
+    report_dir: str | None = shared.report_dir()
 
 
 @cli.options
@@ -93,8 +93,8 @@ class WarmOptions(cli.StoreOptions):
         name="cache_max_gb",
         parse=cli.gigabytes,
     )
-    shared_cache_dir: str | None = data_access.shared_cache_dir("--cache_dir")
-    shared_cache_max_gb: float | None = data_access.shared_cache_max_gb()
+    shared_cache_dir: str | None = shared.shared_cache_dir("--cache_dir")
+    shared_cache_max_gb: float | None = shared.shared_cache_max_gb()
     num_tasks: int | None = cli.flag(
         None,
         "Number of hosts that share the work: each runs the command. Default: those of "

@@ -31,7 +31,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.options import config as options, data_access
+from benchmarks.options import config as options
 from benchmarks.options.config import Config
 from benchmarks.reporting import answers, mlperf_storage, output
 from benchmarks.results import tree
@@ -138,7 +138,7 @@ COMMANDS = (
         Config,
         train,
         arguments=("data_dir",),
-        groups=data_access.GROUPS,
+        groups=options.GROUPS,
         unused=options.UNUSED,
         cleans_up=False,
     ),

@@ -17,7 +17,7 @@ from benchmarks.page_cache import reads
 from benchmarks.page_cache.reads import EpochReads
 from benchmarks.page_cache.states import COLD_LIMIT, CacheStatus
 from benchmarks.system import mounts
-from benchmarks.system.figures import joined, share_text
+from benchmarks.system.figures import joined, share_text, size_text
 
 COLD_MIN = 0.95  # smallest part of the consumed bytes from storage, if cold
 WARM_MAX = 0.05  # largest part of the consumed bytes from storage, if warm
@@ -214,18 +214,11 @@ def size_rule(*, data_bytes: int, ram_bytes: int, num_steps: int) -> dict[str, A
         "needed_steps": _NEEDED_STEPS,
         "met": is_large and num_steps >= _NEEDED_STEPS,
         "text": (
-            f"Data set {_size(data_bytes)}; {_MEMORY_FACTOR} x {_size(ram_bytes)} of "
-            f"memory = {_size(needed)} needed: {compared}; an epoch has {num_steps} of "
-            f"{_NEEDED_STEPS} steps."
+            f"Data set {size_text(data_bytes)}; {_MEMORY_FACTOR} x "
+            f"{size_text(ram_bytes)} of memory = {size_text(needed)} needed: "
+            f"{compared}; an epoch has {num_steps} of {_NEEDED_STEPS} steps."
         ),
     }
-
-
-def _size(num_bytes: int) -> str:
-    for unit, scale in (("TB", 1e12), ("GB", 1e9)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:.1f} {unit}"
-    return f"{num_bytes / 1e6:.1f} MB"
 
 
 # Part of the bytes of a mount that the network must have brought.

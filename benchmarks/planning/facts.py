@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.system.figures import size_text
+
 _MOST_ACCELERATORS = 1_000_000
 
 
@@ -56,14 +58,9 @@ class Scenario:
     exchange_ms: float = _fact("milliseconds", 0)
 
     def __post_init__(self) -> None:
-        for name, kind in KINDS.items():
-            value = getattr(self, name)
-            if kind != "text" and not (value > 0 or (value == 0 and _may_be_0(name))):
-                raise ValueError(f"{name} must be above 0, got {value}.")
-            if kind == "share" and value > 1:
-                raise ValueError(f"{name} must be at most 1, got {value}.")
-            if kind == "milliseconds" and math.isinf(value):
-                raise ValueError(f"{name} must be finite, got {value}.")
+        for name in KINDS:
+            if problem := _problem(name, value := getattr(self, name)):
+                raise ValueError(f"{name} must be {problem}, got {value}.")
         total, per_host = self.num_accelerators, self.accelerators_per_host
         if total > _MOST_ACCELERATORS:
             raise ValueError(
@@ -116,7 +113,6 @@ _FORMS = {
     "share": (r"()%?", "a share of 0 to 1, or per cent"),
     "yes": (r"()", "yes or no"),
 }
-_SHOWN_UNITS = {"bytes": "B", "rate": "B/s", "milliseconds": "ms"}
 _WORDS = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
 
 
@@ -147,22 +143,23 @@ def parse(name: str, text: str, source: str) -> Fact:
     if kind == "text" or (name == "storage" and text.isidentifier()):
         return Fact(text, source, "flag")
     value = _value(kind, text.strip())
-    problem = None
-    if value is None:
-        problem = _FORMS[kind][1]
-    elif kind == "share" and value > 1:
-        problem = "at most 1"
-    elif not value and not _may_be_0(name):
-        problem = "above 0"
-    elif kind == "count" and value != int(value):
-        problem = "a whole number"
-    if problem or value is None:
+    problem = _FORMS[kind][1] if value is None else _problem(name, value)
+    if value is None or problem:
         raise ValueError(f"{source}: {name} must be {problem}, got {text!r}.")
     return Fact(value, source, "flag")
 
 
-def _may_be_0(name: str) -> bool:
-    return KINDS[name] == "yes" or _DEFAULTS[name] == 0
+def _problem(name: str, value: Any) -> str:
+    """Returns what the value of a fact must be and is not; or ""."""
+    kind = KINDS[name]
+    may_be_0 = kind == "yes" or _DEFAULTS[name] == 0
+    if kind != "text" and not (value > 0 or (value == 0 and may_be_0)):
+        return "above 0"
+    if kind == "share" and value > 1:
+        return "at most 1"
+    if kind == "milliseconds" and math.isinf(value):
+        return "finite"
+    return "a whole number" if kind == "count" and value != int(value) else ""
 
 
 def _value(kind: str, text: str) -> float | None:
@@ -193,13 +190,10 @@ def shown(name: str, value: float | str) -> str:
         return "yes" if value else "no"
     if kind == "share":
         return f"{value:.1%}"
-    unit = _SHOWN_UNITS.get(kind, "")
     if kind in ("bytes", "rate"):
-        for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-            if value >= scale:
-                return f"{value / scale:,.4g} {prefix}{unit}"
+        return size_text(value) + ("/s" if kind == "rate" else "")
     digits = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
-    return f"{digits} {unit}".rstrip()
+    return f"{digits} ms" if kind == "milliseconds" else digits
 
 
 def scenario(facts: Facts) -> Scenario:

@@ -7,6 +7,7 @@ wrong, and facts of the tables for all others: hosts, storages, and the CPU time
 image. Every fact names its source. The accelerators are in published.py.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -34,11 +35,13 @@ _PAGE_CACHE_SHARE = 0.8
 # of ILSVRC-2012 at 224 pixels, and images of 1 MB at 299 pixels.
 _CPU_SMALL = 103_564.0, 1.436
 _CPU_LARGE = 1e6, 9.836
-WHOLE_BATCHES = 1.198 / 1.436  # of the CPU time of an image of 104 kB
-# CPU time with entry points over the CPU time without them; for 1.3 MB, 0.76.
-ENTRY_POINTS = 0.490 / 0.562
-ENTRY_POINTS_SOURCE = "2026-11-24-decode.json"
 CPU_SOURCE = "2026-11-22-decode-native.json, -large.json: native op on an AMD EPYC"
+# The faster paths: the CPU time of an image of 104 kB with a path over the time without
+# it, and the source. For entry points and 1.3 MB, the ratio is 0.76.
+PATHS: Mapping[str, tuple[float, str]] = {
+    "whole_batches": (1.198 / 1.436, "2026-11-22-decode-native.json"),
+    "entry_points": (0.490 / 0.562, "2026-11-24-decode.json"),
+}
 
 # A pipeline with fewer busy cores waits for another resource.
 _LEAST_BUSY = 0.7
@@ -226,8 +229,7 @@ def _paths(result: Result[Any]) -> _Values:
     if paths.get("crop") == "stock":
         paths["whole_batches"] = "no"
     return {
-        name: float(paths[name] == "yes") if name in paths else None
-        for name in ("whole_batches", "entry_points")
+        name: float(paths[name] == "yes") if name in paths else None for name in PATHS
     }
 
 
@@ -251,10 +253,8 @@ def cpu_milliseconds(record_bytes: float) -> float:
 
 def paths_ratio(facts: Facts) -> float:
     """Returns the factor on the CPU time of the faster paths, which have defaults."""
-    ratios = {"whole_batches": WHOLE_BATCHES, "entry_points": ENTRY_POINTS}
-    return math.prod(
-        ratio for path, ratio in ratios.items() if {**_DEFAULTS, **facts}[path].value
-    )
+    whole = {**_DEFAULTS, **facts}
+    return math.prod(ratio for path, (ratio, _) in PATHS.items() if whole[path].value)
 
 
 def complete(start: Facts, accelerators: Accelerators, mode: str) -> dict[str, Fact]:
@@ -313,12 +313,9 @@ def _add_model(
 def _add_computed(facts: dict[str, Fact], start: Facts) -> None:
     """Adds the figures that follow from other figures."""
     cost = cpu_milliseconds(float(facts["record"].value)) * paths_ratio(facts)
-    how = CPU_SOURCE
-    if facts["whole_batches"].value:
-        how += ", whole batches"
-    if facts["entry_points"].value:
-        how += f", entry points: {ENTRY_POINTS_SOURCE}"
-    facts.setdefault("cpu_ms", Fact(cost, how))
+    used = [path for path in PATHS if facts[path].value]
+    texts = (f"{path.replace('_', ' ')}: {PATHS[path][1]}" for path in used)
+    facts.setdefault("cpu_ms", Fact(cost, ", ".join([CPU_SOURCE, *texts])))
     storage, link = facts["storage"], facts["link"]
     if "write" not in start and math.isfinite(float(storage.value)):
         how = f"as fast as one host reads: {storage.source}, {link.source}"
@@ -335,7 +332,10 @@ def _add_computed(facts: dict[str, Fact], start: Facts) -> None:
 
 
 FLAG = "--what_if"
-_OTHER_NAMES = {"accelerators": "num_accelerators", "network": "link"}
+_OTHER_NAMES = {
+    **dict.fromkeys(("hosts", "accelerators"), "num_accelerators"),
+    "network": "link",
+}
 
 # A changed fact makes these facts wrong, unless their source is a flag.
 _DEPENDENT: Mapping[str, tuple[str, ...]] = {
@@ -363,25 +363,19 @@ def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
                 f"{part.strip()!r}."
             )
         source = f"{FLAG} {name}={value}"
-        if name == "hosts":
-            hosts = facts_.parse("num_accelerators", value, source)
-            per_host = float({**before, **changes}["accelerators_per_host"].value)
-            name, fact = (
-                "num_accelerators",
-                Fact(float(hosts.value) * per_host, source, "flag"),
+        key = _OTHER_NAMES.get(name, name)
+        if key not in KINDS:
+            names = ", ".join(["hosts", *KINDS])
+            raise ValueError(
+                f"{FLAG} may set {names}; got {key!r}.{errors.did_you_mean(key, KINDS)}"
             )
-        else:
-            name = _OTHER_NAMES.get(name, name)
-            if name not in KINDS:
-                names = ", ".join(["hosts", *KINDS])
-                raise ValueError(
-                    f"{FLAG} may set {names}; got {name!r}."
-                    f"{errors.did_you_mean(name, KINDS)}"
-                )
-            fact = facts_.parse(name, value, source)
-        if name in changes:
-            raise ValueError(f"{FLAG} sets {name} twice: {text!r}.")
-        changes[name] = fact
+        fact = facts_.parse(key, value, source)
+        if name == "hosts":
+            per_host = float({**before, **changes}["accelerators_per_host"].value)
+            fact = dataclasses.replace(fact, value=float(fact.value) * per_host)
+        if key in changes:
+            raise ValueError(f"{FLAG} sets {key} twice: {text!r}.")
+        changes[key] = fact
     return changes
 
 

@@ -18,6 +18,7 @@ from benchmarks.planning.ceilings import Prediction, StoreUse
 from benchmarks.planning.facts import Fact, Facts, Scenario
 from benchmarks.reporting.charts import sweeps
 from benchmarks.results.other_results import PredictedRow
+from benchmarks.system.figures import size_text
 from tfpipe.cli import text_table
 from tfpipe.cli.text_table import Column
 from tfpipe.errors import count_of
@@ -69,7 +70,7 @@ def find_payoffs(whole: Facts) -> list[Payoff]:
         _ram_cache(before, "records", before.num_bytes, 1.0, "size of the data set"),
         _ram_cache(before, "decoded images", decoded, *_DECODED_CPU),
         _resized(whole, before),
-        *(_faster_path(before, *path) for path in _FASTER_PATHS),
+        *(_faster_path(before, *path) for path in _COSTS_OF_PATHS.items()),
         _remote(before),
     ]
     return sorted(payoffs, key=lambda payoff: (-payoff.pays, -payoff.gain))
@@ -114,8 +115,8 @@ def _shard_cache(whole: Facts, before: Scenario) -> Payoff:
     return _payoff(
         "shard cache",
         before,
-        cost=f"{_size(min(room, size))} on the local disk of each host, which gives "
-        f"{hits:.0%} of the bytes once it is full, after "
+        cost=f"{size_text(min(room, size))} on the local disk of each host, which "
+        f"gives {hits:.0%} of the bytes once it is full, after "
         f"{count_of(times.filling_epochs, 'epoch')}; a first epoch of "
         f"{_time(times.first_seconds)}",
         source=f"{_SHARD_CACHE_CPU[1]}; disk: {whole['local_disk'].source}",
@@ -129,11 +130,11 @@ def _ram_cache(
     before: Scenario, what: str, needed: float, cpu_ratio: float, source: str
 ) -> Payoff:
     fits = needed <= before.page_cache
-    text = "" if fits else f", which does not fit into {_size(before.page_cache)}"
+    text = "" if fits else f", which does not fit into {size_text(before.page_cache)}"
     return _payoff(
         f"RAM cache of {what}",
         before,
-        cost=f"{_size(needed)} of memory on each host{text}",
+        cost=f"{size_text(needed)} of memory on each host{text}",
         source=source,
         is_possible=fits,
         cached=1.0,
@@ -156,8 +157,8 @@ def _resized(whole: Facts, before: Scenario) -> Payoff:
         f"records of a short side of {side:.0f} pixels",
         before,
         cost=f"a conversion with --short_side={side:.0f}, once; records of "
-        f"{_size(size)} in place of {_size(old)}; other pixels, and no crop that is "
-        "larger",
+        f"{size_text(size)} in place of {size_text(old)}; other pixels, and no crop "
+        "that is larger",
         source=f"300 photographs; CPU time: {sources.CPU_SOURCE}",
         is_possible=size < old,
         record=size,
@@ -166,30 +167,19 @@ def _resized(whole: Facts, before: Scenario) -> Payoff:
     )
 
 
-# Name, ratio of the CPU time, cost, and source.
-_FASTER_PATHS = (
-    (
-        *("entry points", sources.ENTRY_POINTS),
-        "python -m converters.verify DIR --write_entry_points, once; a side file of "
-        "0.6 % of the bytes; the records stay as they are; baseline JPEGs and the "
-        "native op",
-        sources.ENTRY_POINTS_SOURCE,
-    ),
-    (
-        *("whole batches", sources.WHOLE_BATCHES),
-        "--whole_batches=yes; memory of a batch for each parallel call; needs the "
-        "native op",
-        "2026-11-22-decode-native.json",
-    ),
-)
+_COSTS_OF_PATHS = {
+    "entry_points": "python -m converters.verify DIR --write_entry_points, once; a "
+    "side file of 0.6 % of the bytes; the records stay as they are; baseline JPEGs and "
+    "the native op",
+    "whole_batches": "--whole_batches=yes; memory of a batch for each parallel call; "
+    "needs the native op",
+}
 
 
-def _faster_path(
-    before: Scenario, name: str, ratio: float, cost: str, source: str
-) -> Payoff:
-    has_it = bool(getattr(before, name.replace(" ", "_")))
+def _faster_path(before: Scenario, path: str, cost: str) -> Payoff:
+    has_it, (ratio, source) = bool(getattr(before, path)), sources.PATHS[path]
     return _payoff(
-        name,
+        path.replace("_", " "),
         before,
         cost="it is there already" if has_it else cost,
         source=source,
@@ -220,13 +210,6 @@ def _remote(before: Scenario) -> Payoff:
 
 def _time(seconds: float) -> str:
     return f"{seconds / 60:,.1f} minutes" if seconds >= 90 else f"{seconds:,.1f} s"
-
-
-def _size(num_bytes: float) -> str:
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:,.3g} {unit}"
-    return f"{num_bytes / 1e3:,.3g} kB"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,13 @@ def joined(
     return join(numbers) if numbers and len(numbers) == len(values) else None
 
 
+def size_text(num_bytes: float) -> str:
+    """Returns a size with its unit, such as 1.5 GB, for sentences."""
+    units = ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)
+    unit, scale = next((u for u in units if num_bytes >= u[1]), units[-1])
+    return f"{num_bytes / scale:,.4g} {unit}"
+
+
 def share_text(share: float | None) -> str:
     """Returns a share as a percentage, for sentences."""
     return "an unknown part" if share is None else f"{share:.1%}"

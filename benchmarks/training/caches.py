@@ -21,7 +21,7 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.options.data_access import DataAccess
+from benchmarks.options.config import DataAccess
 from benchmarks.page_cache import labels, states
 from benchmarks.page_cache.labels import EpochCache
 from benchmarks.page_cache.reads import EpochReads

@@ -16,8 +16,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, Stop
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Figure
-from benchmarks.options.config import Config
-from benchmarks.options.data_access import DataOptions
+from benchmarks.options.config import Config, DataOptions
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import caches

@@ -1,11 +1,11 @@
-"""benchmarks.options.data_access: which flags say how a data set is read."""
+"""benchmarks.options.config: which flags say how a data set is read."""
 
 import pathlib
 
 import pytest
 
 import tfpipe
-from benchmarks.options.data_access import DataAccess
+from benchmarks.options.config import DataAccess
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_names_and_networks_do_not_share_a_page_cache(machines, networks, num_ca
             81_000_000,
             20,
             False,
-            "Data set 81.0 MB; 5 x 24.7 GB of memory = 123.5 GB needed: the page cache "
+            "Data set 81 MB; 5 x 24.7 GB of memory = 123.5 GB needed: the page cache "
             "may hold it; an epoch has 20 of 500 steps.",
         ),
         (123_500_000_000, 500, True, "no page cache can hold it; an epoch has 500 of"),

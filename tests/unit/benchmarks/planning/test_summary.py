@@ -131,7 +131,7 @@ def test_remedies_of_a_slow_storage():
     assert slow.binding == "local disk"
     assert slow.images_per_second == pytest.approx(9 * 0.7e9 / 115_154)
     assert not found["RAM cache of records"].pays
-    assert "does not fit into 410 GB" in found["RAM cache of records"].cost
+    assert "does not fit into 409.6 GB" in found["RAM cache of records"].cost
     assert found["records"].pays
     for name in ("entry points", "whole batches", "preprocessing on other hosts"):
         assert not found[name].pays
