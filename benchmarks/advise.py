@@ -28,8 +28,9 @@ from typing import Any, Literal
 
 from benchmarks.models import catalog
 from benchmarks.options import config
-from benchmarks.planning import facts, published, sources, summary
-from benchmarks.planning.facts import Fact
+from benchmarks.planning import published, sources, summary
+from benchmarks.planning.ceilings import KINDS
+from benchmarks.planning.sources import Fact
 from benchmarks.reporting import answers, output
 from benchmarks.results import checks, collection as results
 from tfpipe import cli
@@ -196,18 +197,18 @@ UNUSED = (
 
 def facts_of(options: AdviseOptions) -> dict[str, Fact]:
     """Returns the facts that the flags give."""
-    values = {name: getattr(options, name) for name in facts.KINDS}
+    values = {name: getattr(options, name) for name in KINDS}
     if values["whole_batches"] == "auto":
         del values["whole_batches"]
     by_name = {
-        name: facts.parse(name, str(value), f"--{name}")
+        name: sources.parse(name, str(value), f"--{name}")
         for name, value in values.items()
         if value is not None
     }
     if (rate := options.storage_gbps) is not None:
         if "storage" in by_name:
             raise ValueError("Give --storage or --storage_gbps, got both.")
-        by_name["storage"] = facts.parse("storage", f"{rate}GB/s", "--storage_gbps")
+        by_name["storage"] = sources.parse("storage", f"{rate}GB/s", "--storage_gbps")
     return by_name
 
 

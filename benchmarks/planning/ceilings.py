@@ -1,6 +1,6 @@
 """Predictions for a scenario: its rate and what binds, its caches and checkpoints.
 
-In: a `Scenario`. Out: a `Prediction`; shares of hits, sizes, seconds and money. The
+In: a `Scenario`, the values of all facts. Out: a `Prediction`; shares of hits, sizes, seconds and money. The
 images of a run pass every resource, so the slowest resource sets the rate. The rules
 for sizes of data sets come from MLPerf Storage and from the test of Dell and NVIDIA.
 """
@@ -8,11 +8,11 @@ for sizes of data sets come from MLPerf Storage and from the test of Dell and NV
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from benchmarks.models import catalog
-from benchmarks.planning.facts import Scenario
 from tfpipe.errors import count_of
 
 # The first of equal ceilings binds. The names are the words of reporting/binding.py;
@@ -29,6 +29,106 @@ _NOTHING = 1e-4
 _RUN_STEPS = 500  # MLPerf Storage: steps of an epoch
 _RUN_MEMORIES = 5  # MLPerf Storage: data over the memory of all hosts
 _BYTES_PER_PARAMETER = 8  # a weight and its momentum, float32
+_MOST_ACCELERATORS = 1_000_000
+
+
+def _fact(kind: str, default: Any = dataclasses.MISSING) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Equal hosts that train on a data set from a storage: the values of all facts.
+
+    --what_if and the flags of benchmarks.advise have the same names, and the flags
+    explain the values. The kinds: "count", "number", "bytes", "rate" (bytes a
+    second), "milliseconds", "share" (0 to 1), "yes" and "text". A fact whose default is
+    0 may be 0.
+    """
+
+    model: str = _fact("text", "")
+    accelerator: str = _fact("text", "")
+    batch_size: int = _fact("count")
+    image_size: int = _fact("count", 224)
+    images_per_second: float = _fact("number")
+    num_accelerators: int = _fact("count")
+    accelerators_per_host: int = _fact("count")
+    cores: float = _fact("number")
+    ram: float = _fact("bytes", 0)
+    cpu_ms: float = _fact("milliseconds")
+    num_images: int = _fact("count")
+    whole_batches: bool = _fact("yes", True)
+    entry_points: bool = _fact("yes", False)
+    record: float = _fact("bytes")
+    storage: float = _fact("rate", math.inf)
+    shared_storage: bool = _fact("yes", True)
+    requests: float = _fact("number", math.inf)
+    request: float = _fact("bytes", 1e6)
+    price_per_1000_requests: float = _fact("number", 0)
+    price_per_gb: float = _fact("number", 0)
+    link: float = _fact("rate", math.inf)
+    page_cache: float = _fact("bytes", 0)
+    cached: float = _fact("share", 0)
+    storage_cache: float = _fact("bytes", 0)
+    local_disk: float = _fact("rate", math.inf)
+    local_disk_room: float = _fact("bytes", 0)
+    write: float = _fact("rate", math.inf)
+    exchange_ms: float = _fact("milliseconds", 0)
+
+    def __post_init__(self) -> None:
+        for name in KINDS:
+            if text := problem(name, value := getattr(self, name)):
+                raise ValueError(f"{name} must be {text}, got {value}.")
+        total, per_host = self.num_accelerators, self.accelerators_per_host
+        if total > _MOST_ACCELERATORS:
+            raise ValueError(
+                f"num_accelerators must be at most {_MOST_ACCELERATORS:,}, got "
+                f"{total:,}."
+            )
+        if total % per_host:
+            raise ValueError(
+                f"num_accelerators={total} must fill hosts of accelerators_per_host="
+                f"{per_host}: give a multiple of {per_host}, or other hosts."
+            )
+
+    @property
+    def num_bytes(self) -> float:
+        return self.num_images * self.record
+
+    @property
+    def num_hosts(self) -> int:
+        return self.num_accelerators // self.accelerators_per_host
+
+    @property
+    def num_cores(self) -> float:
+        return self.num_hosts * self.cores
+
+    @property
+    def num_storages(self) -> int:
+        return 1 if self.shared_storage else self.num_hosts
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.cpu_ms / 1e3
+
+
+KINDS = {
+    field.name: str(field.metadata["kind"]) for field in dataclasses.fields(Scenario)
+}
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(Scenario)}
+
+
+def problem(name: str, value: Any) -> str:
+    """Returns what the value of a fact must be and is not; or ""."""
+    kind = KINDS[name]
+    may_be_0 = kind == "yes" or DEFAULTS[name] == 0
+    if kind != "text" and not (value > 0 or (value == 0 and may_be_0)):
+        return "above 0"
+    if kind == "share" and value > 1:
+        return "at most 1"
+    if kind == "milliseconds" and math.isinf(value):
+        return "finite"
+    return "a whole number" if kind == "count" and value != int(value) else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

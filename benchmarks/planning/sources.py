@@ -9,26 +9,149 @@ image. Every fact names its source. The accelerators are in published.py.
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from benchmarks.models import accelerators as accelerators_, catalog
 from benchmarks.models.accelerators import Accelerators
-from benchmarks.planning import ceilings, facts as facts_, published
-from benchmarks.planning.facts import KINDS, Fact, Facts
+from benchmarks.planning import ceilings, published
+from benchmarks.planning.ceilings import KINDS, Scenario
 from benchmarks.results import checks, collection as results
 from benchmarks.results.collection import Result, RunResult, T
 from benchmarks.results.other_results import InputResult, StorageResult
 from benchmarks.results.train_result import SourceBytes
+from benchmarks.system.figures import size_text
 from benchmarks.system.telemetry import OTHERS_LIMIT
 from tfpipe import errors
 
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)
+# The unit of a kind, with its prefix, and the form of a text.
+_FORMS = {
+    "bytes": (r"([kKMmGgTtPp]?)B", "such as 512GB or 115kB"),
+    "rate": (
+        r"([kKMmGgTtPp]?)B/s",
+        "such as 10GB/s (B is a byte: 100Gb/s are 12.5GB/s)",
+    ),
+    "milliseconds": (r"()(?:ms)?", "milliseconds, such as 1.5"),
+    "number": (r"([kKMGT]?)", "a number"),
+    "count": (r"()", "a whole number"),
+    "share": (r"()%?", "a share of 0 to 1, or per cent"),
+    "yes": (r"()", "yes or no"),
+}
+_WORDS = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A figure or a name.
+
+    Attributes:
+        value: In bytes, bytes a second or milliseconds; a text for names.
+        origin: "flag", "result" or "table".
+    """
+
+    value: float | str
+    source: str
+    origin: str = "table"
+
+
+Facts = Mapping[str, Fact]
+
+
+def parse(name: str, text: str, source: str) -> Fact:
+    """Returns the fact of a text with a unit, as a flag gives it.
+
+    Args:
+        text: The text; prefixes are of the SI, so 1 GB is 1e9 bytes.
+    """
+    kind = KINDS[name]
+    if kind == "text" or (name == "storage" and text.isidentifier()):
+        return Fact(text, source, "flag")
+    value = _value(kind, text.strip())
+    problem = _FORMS[kind][1] if value is None else ceilings.problem(name, value)
+    if value is None or problem:
+        raise ValueError(f"{source}: {name} must be {problem}, got {text!r}.")
+    return Fact(value, source, "flag")
+
+
+def _value(kind: str, text: str) -> float | None:
+    if kind == "yes":
+        return _WORDS.get(text.lower())
+    if kind == "rate" and text.lower() == "unlimited":
+        return math.inf
+    match = _NUMBER.fullmatch(text)
+    unit = match and re.fullmatch(_FORMS[kind][0], match[2])
+    if match is None or unit is None:
+        return None
+    scale = 0.01 if match[2] == "%" else _PREFIXES[unit[1].lower()]
+    try:
+        value = float(match[1]) * scale
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def shown(name: str, value: float | str) -> str:
+    """Returns the value of a fact for people, with its unit."""
+    kind = KINDS[name]
+    if isinstance(value, str):
+        return value
+    if math.isinf(value):
+        return "unlimited"
+    if kind == "yes":
+        return "yes" if value else "no"
+    if kind == "share":
+        return f"{value:.1%}"
+    if kind in ("bytes", "rate"):
+        return size_text(value) + ("/s" if kind == "rate" else "")
+    digits = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
+    return f"{digits} ms" if kind == "milliseconds" else digits
+
+
+def scenario_of(facts: Facts) -> Scenario:
+    """Returns the scenario of facts; a host may have fewer accelerators.
+
+    A single accelerator exchanges nothing.
+    """
+    values: dict[str, Any] = {}
+    for name, fact in facts.items():
+        is_whole = KINDS[name] in ("count", "yes")
+        values[name] = int(fact.value) if is_whole else fact.value
+    total = values["num_accelerators"]
+    per_host = min(total, values["accelerators_per_host"])
+    exchange_ms = values["exchange_ms"] if total > 1 else 0.0
+    own = {"accelerators_per_host": per_host, "exchange_ms": exchange_ms}
+    return Scenario(**{**values, **own})
+
+
+def as_json(facts: Facts) -> dict[str, dict[str, object]]:
+    """Returns value and source by name; null stands for a rate without a limit."""
+    return {
+        name: {
+            "value": None if fact.value == math.inf else fact.value,
+            "source": fact.source,
+        }
+        for name, fact in facts.items()
+    }
+
+
+def from_json(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:
+    """Returns the facts of a table of `as_json`."""
+    values = {name: fact["value"] for name, fact in table.items()}
+    return {
+        name: Fact(math.inf if value is None else value, table[name]["source"])
+        for name, value in values.items()
+    }
+
+
 # The hosts of accelerators, the storages by name, and the facts of any run.
 _HOSTS, STORAGES = (
-    {name: facts_.from_json(table) for name, table in published.DATA[key].items()}
+    {name: from_json(table) for name, table in published.DATA[key].items()}
     for key in ("hosts", "storages")
 )
-_DEFAULTS = facts_.from_json(published.DATA["defaults"])
+_DEFAULTS = from_json(published.DATA["defaults"])
 _PAGE_CACHE_SHARE = 0.8
 
 # CPU time of an image with the native op, a line through two points: 300 photographs
@@ -258,7 +381,7 @@ def paths_ratio(facts: Facts) -> float:
 
 
 def complete(start: Facts, accelerators: Accelerators, mode: str) -> dict[str, Fact]:
-    """Returns every fact of `facts.KINDS`; the tables fill the gaps."""
+    """Returns every fact of `KINDS`; the tables fill the gaps."""
     facts = {**_DEFAULTS, **_with_storage(start)}
     if "images_per_second" in start:
         unknown = Fact("accelerator", "its rate was given")
@@ -323,7 +446,7 @@ def _add_computed(facts: dict[str, Fact], start: Facts) -> None:
     room = _PAGE_CACHE_SHARE * float(facts["ram"].value)
     how = f"{_PAGE_CACHE_SHARE:.0%} of the memory"
     facts.setdefault("page_cache", Fact(room, how))
-    scenario = facts_.scenario(facts)
+    scenario = scenario_of(facts)
     hits = ceilings.page_cache_hits(
         scenario.page_cache, scenario.num_bytes, scenario.num_hosts
     )
@@ -369,7 +492,7 @@ def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
             raise ValueError(
                 f"{FLAG} may set {names}; got {key!r}.{errors.did_you_mean(key, KINDS)}"
             )
-        fact = facts_.parse(key, value, source)
+        fact = parse(key, value, source)
         if name == "hosts":
             per_host = float({**before, **changes}["accelerators_per_host"].value)
             fact = dataclasses.replace(fact, value=float(fact.value) * per_host)

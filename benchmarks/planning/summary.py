@@ -13,9 +13,9 @@ from typing import Any
 
 import tfpipe
 from benchmarks.models.accelerators import Accelerators
-from benchmarks.planning import ceilings, facts, sources
-from benchmarks.planning.ceilings import Prediction, StoreUse
-from benchmarks.planning.facts import Fact, Facts, Scenario
+from benchmarks.planning import ceilings, sources
+from benchmarks.planning.ceilings import Prediction, Scenario, StoreUse
+from benchmarks.planning.sources import Fact, Facts
 from benchmarks.reporting.charts import sweeps
 from benchmarks.results.other_results import PredictedRow
 from benchmarks.system.figures import size_text
@@ -63,7 +63,7 @@ class Payoff:
 
 def find_payoffs(whole: Facts) -> list[Payoff]:
     """Returns the remedies, in the order of their gains."""
-    before = facts.scenario(whole)
+    before = sources.scenario_of(whole)
     decoded = before.num_images * 3 * (before.image_size * _MARGIN) ** 2
     payoffs = [
         _shard_cache(whole, before),
@@ -243,14 +243,14 @@ class Advice:
     checkpoint: ceilings.CheckpointCost | None
 
     def as_json(self) -> dict[str, Any]:
-        own = {"service": self.service.as_json(), "facts": facts.as_json(self.facts)}
+        own = {"service": self.service.as_json(), "facts": sources.as_json(self.facts)}
         return {**dataclasses.asdict(self), **own}
 
 
 def answer(start: Facts, accelerators: Accelerators, mode: str) -> Advice:
     """Returns everything that facts say about a run."""
     whole = sources.complete(start, accelerators, mode)
-    scenario = facts.scenario(whole)
+    scenario = sources.scenario_of(whole)
     predicted, times = ceilings.predict(scenario), ceilings.epochs(scenario)
     service = tfpipe.ServicePayoff(
         rate=predicted.ceilings["cores"],
@@ -299,7 +299,7 @@ def _row(
     start: Facts, accelerators: Accelerators, mode: str, num_accelerators: int
 ) -> PredictedRow:
     changed = {**start, "num_accelerators": Fact(float(num_accelerators), "")}
-    scenario = facts.scenario(sources.complete(changed, accelerators, mode))
+    scenario = sources.scenario_of(sources.complete(changed, accelerators, mode))
     predicted = ceilings.predict(scenario)
     figures: dict[str, Any] = {}
     epochs = {"": scenario, "first_epoch_": ceilings.first_epoch(scenario)}
@@ -435,6 +435,6 @@ def _use(use: StoreUse) -> str:
 
 _FACTS: Sequence[Column[tuple[str, Fact]]] = (
     Column("", lambda item: f"  {item[0]}", is_left=True),
-    Column("", lambda item: facts.shown(item[0], item[1].value)),
+    Column("", lambda item: sources.shown(item[0], item[1].value)),
     Column("", lambda item: item[1].source, is_left=True),
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import PIL.Image
 
-from benchmarks.planning import facts, published, summary
+from benchmarks.planning import published, sources, summary
 
 START = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.timezone.utc)
 ENVIRONMENT: dict[str, Any] = {
@@ -370,7 +370,7 @@ def storage() -> dict[str, Any]:
 def advice() -> dict[str, Any]:
     """Returns a prediction of benchmarks.advise for 72 V100 on a slow storage."""
     texts = {"accelerator": "v100", "num_accelerators": "72", "storage": "5.9GB/s"}
-    known = {name: facts.parse(name, text, name) for name, text in texts.items()}
+    known = {name: sources.parse(name, text, name) for name, text in texts.items()}
     return {
         "command": "benchmarks.advise",
         "schema_version": 1,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.planning.facts import Scenario
+from benchmarks.planning.ceilings import Scenario
 
 Floats = npt.NDArray[np.float64]
 

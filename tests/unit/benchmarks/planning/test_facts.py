@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from benchmarks.planning import facts, published, sources
-from benchmarks.planning.facts import Fact
+from benchmarks.planning import ceilings, published, sources
+from benchmarks.planning.sources import Fact
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from benchmarks.planning.facts import Fact
     ],
 )
 def test_texts_with_units(name, text, value):
-    assert facts.parse(name, text, "--flag") == Fact(value, "--flag", "flag")
+    assert sources.parse(name, text, "--flag") == Fact(value, "--flag", "flag")
 
 
 @pytest.mark.parametrize(
@@ -58,26 +58,28 @@ def test_texts_with_units(name, text, value):
 )
 def test_other_texts_are_refused_with_the_remedy(name, text, problem):
     with pytest.raises(ValueError, match="--flag") as error:
-        facts.parse(name, text, "--flag")
+        sources.parse(name, text, "--flag")
     assert problem in str(error.value)
     assert repr(text) in str(error.value)
 
 
 def _complete(mode="train", **texts):
-    known = {name: facts.parse(name, text, f"--{name}") for name, text in texts.items()}
+    known = {
+        name: sources.parse(name, text, f"--{name}") for name, text in texts.items()
+    }
     return sources.complete(known, published.ACCELERATORS, mode)
 
 
 def test_tables_give_what_no_flag_gives_and_each_fact_has_a_source():
     found = _complete(accelerator="v100", num_accelerators="72", cores="20")
 
-    assert list(found) == list(facts.KINDS)
+    assert list(found) == list(ceilings.KINDS)
     assert all(fact.source for fact in found.values())
     assert found["images_per_second"].value == 1276.0
     assert "Lambda" in found["images_per_second"].source
     assert (found["cores"].value, found["cores"].origin) == (20.0, "flag")
     assert found["ram"] == Fact(512e9, "NVIDIA DGX-1, data sheet")
-    scenario = facts.scenario(found)
+    scenario = sources.scenario_of(found)
     assert (scenario.num_hosts, scenario.accelerators_per_host) == (9, 8)
     assert scenario.batch_size == 256
     assert scenario.storage == math.inf
@@ -88,7 +90,7 @@ def test_tables_give_what_no_flag_gives_and_each_fact_has_a_source():
 def test_a_single_accelerator_exchanges_no_gradients():
     for count, milliseconds in (("1", 0.0), ("8", 50.0)):
         found = _complete(num_accelerators=count, exchange_ms="50")
-        assert facts.scenario(found).exchange_ms == milliseconds, count
+        assert sources.scenario_of(found).exchange_ms == milliseconds, count
         assert found["exchange_ms"].value == 50.0, count
 
 
@@ -96,9 +98,9 @@ def test_named_storages():
     nfs = _complete(storage="nfs", num_accelerators="16")
     assert (nfs["storage"].value, nfs["shared_storage"].value) == (1.5e9, 0.0)
     assert nfs["write"].value == 1.5e9
-    shared = facts.scenario(_complete(storage="nfs", shared_storage="yes"))
+    shared = sources.scenario_of(_complete(storage="nfs", shared_storage="yes"))
     assert shared.shared_storage
-    weka = facts.scenario(_complete(storage="weka"))
+    weka = sources.scenario_of(_complete(storage="weka"))
     assert weka.requests == 2.5e6
 
 

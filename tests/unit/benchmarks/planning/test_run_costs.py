@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.facts import Scenario
+from benchmarks.planning.ceilings import Scenario
 
 
 def _played(fits: float, num_hosts: int) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.planning import ceilings
-from benchmarks.planning.facts import Scenario
+from benchmarks.planning.ceilings import Scenario
 from tests.unit.benchmarks.planning import simulation
 from tests.unit.benchmarks.planning.simulation import Behaviour, Floats, simulate
 

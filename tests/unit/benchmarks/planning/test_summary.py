@@ -6,7 +6,6 @@ import math
 import pytest
 
 from benchmarks.planning import (
-    facts,
     published,
     sources,
     summary,
@@ -16,7 +15,9 @@ from tests.support.data import sample_results
 
 
 def _facts(**texts):
-    return {name: facts.parse(name, text, f"--{name}") for name, text in texts.items()}
+    return {
+        name: sources.parse(name, text, f"--{name}") for name, text in texts.items()
+    }
 
 
 def _answer(mode="train", **texts):
