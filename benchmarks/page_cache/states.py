@@ -339,11 +339,7 @@ class CacheStatus:
 
 
 def prepare(
-    state: str,
-    files: Sequence[str],
-    ranks: Ranks,
-    *,
-    drops_all: bool | None = None,
+    state: str, files: Sequence[str], ranks: Ranks, *, drops_all: bool = True
 ) -> tuple[CacheStatus, ...]:
     """Brings the files of every page cache into a state, and measures them.
 
@@ -351,8 +347,7 @@ def prepare(
     With "as_is" nothing changes, so the function also measures the state after a run.
 
     Args:
-        drops_all: Whether to empty the caches of whole machines too; None: only as
-            root.
+        drops_all: Whether root empties the caches of whole machines too.
 
     Returns:
         The status of each page cache, in the order of ranks.
@@ -364,10 +359,8 @@ def prepare(
         raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r}.")
     status = None
     if (cache := led_by(ranks, files)) is not None:
-        drop = os.geteuid() == 0 if drops_all is None else drops_all
-        todo = [*_ACTIONS[state]]
-        if state == "cold" and drop:
-            todo.append(drop_caches)
+        drop = [drop_caches] if drops_all and os.geteuid() == 0 else []
+        todo = [*_ACTIONS[state], *(drop if state == "cold" else [])]
         status = _act(todo, files, ranks.rank, cache)
     statuses = tuple(s for s in ranks.gather(status) if s is not None)
     for status in statuses:

@@ -1,6 +1,6 @@
 """Predictions for a scenario: its rate and what binds, its caches and checkpoints.
 
-In: a `Scenario`, the values of all facts. Out: a `Prediction`; shares of hits, sizes, seconds and money. The
+In: a `Scenario`. Out: a `Prediction`; shares of hits, sizes, seconds and money. The
 images of a run pass every resource, so the slowest resource sets the rate. The rules
 for sizes of data sets come from MLPerf Storage and from the test of Dell and NVIDIA.
 """

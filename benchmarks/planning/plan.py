@@ -24,9 +24,8 @@ from benchmarks.results.other_results import SweptSettings
 from tfpipe import cli, errors
 from tfpipe.cli import fields
 
-SCALINGS = ("weak", "strong")
 NO_ACCELERATOR = "none"
-_FORM = re.compile(r"([1-9]\d*)x([1-9]\d*)")
+_INTERFACES = r"--network-interfaces?[= ]('[^']*'|\S+)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +42,7 @@ class Placement:
     @classmethod
     def parse(cls, text: str) -> "Placement":
         """Reads "2x4": hosts, and ranks of each host."""
-        match = _FORM.fullmatch(text)
-        if match is None:
+        if (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)) is None:
             raise ValueError(
                 "--placements must be hosts x ranks of each host, such as 1x8 or 2x4; "
                 f"got {text!r}."
@@ -171,7 +169,9 @@ class Run(SweptSettings):
         ranks = ("-np", str(self.num_ranks), *hosts)
         words = self.horovodrun_arguments
         if len(self.hosts) == 1:
-            text = _INTERFACES.sub("", shlex.join(words))
+            # horovodrun refuses an interface for ranks of a single host: the ranks use
+            # the loopback interface, which a placement such as 2x4 must not use.
+            text = re.sub(_INTERFACES, "", shlex.join(words))
             words = tuple(shlex.split(text))
         return [horovodrun, *ranks, *words, *train]
 
@@ -303,7 +303,7 @@ class Sweep:
         ("weak",),
         "What stays the same on any number of ranks. weak: the batch of each rank. "
         "strong: the global batch.",
-        choices=SCALINGS,
+        choices=("weak", "strong"),
         shown="weak,strong",
     )
     find_ranks: tuple[str, ...] = _RANKS(
@@ -367,16 +367,12 @@ class Sweep:
         if not self.tiers:
             pairs = itertools.product(self.data_dirs or (None,), self.caches or (None,))
             return [{"data_dir": path, "cache": cache} for path, cache in pairs]
-        values = vars(self) | {
-            "data_dirs": "".join(self.data_dirs)
-        }  # at most one folder
+        values = vars(self) | {"data_dirs": "".join(self.data_dirs)}  # at most one
+        tiers = [(name, TIERS[name]) for name in self.tiers]
+        paths = [next((values[s] for s in tier.settings), None) for _, tier in tiers]
         return [
-            {
-                "tier": name,
-                "data_dir": next((values[key] for key in TIERS[name].settings), None),
-                "cache": TIERS[name].cache,
-            }
-            for name in self.tiers
+            {"tier": name, "data_dir": path, "cache": tier.cache}
+            for (name, tier), path in zip(tiers, paths, strict=True)
         ]
 
     def run_of(self, series: Series, placement: Placement, repeat: int) -> Run:
@@ -413,11 +409,6 @@ class Sweep:
 
 def _flag_of(word: str) -> str:
     return word.lstrip("-").partition("=")[0]
-
-
-# horovodrun refuses an interface for ranks of a single host: the ranks use the loopback
-# interface. A placement such as 2x4 must not use the loopback interface.
-_INTERFACES = re.compile(r"--network-interfaces?[= ]('[^']*'|\S+)")
 
 
 # Flags without a use, by the kind of sweep.
