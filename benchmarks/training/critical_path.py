@@ -21,6 +21,7 @@ has the longest own time.
 """
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ import numpy.typing as npt
 from benchmarks.results.train_result import SlowestRank, SlowLink
 
 Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 PARTS = ("input", "compute", "communication", "late")
 _INPUT, _COMPUTE, _COMMUNICATION, _LATE = range(len(PARTS))
@@ -54,9 +56,6 @@ _CAUSES = {
     "late": "neither input nor computing: the rank was stopped, had no core, or was "
     "late between steps",
 }
-
-
-_NO_RANK = SlowestRank()
 
 
 class StepTimes(NamedTuple):
@@ -108,7 +107,7 @@ class RankTimes:
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class CriticalPath:
     """The time of a job, by step and by part.
 
@@ -123,11 +122,11 @@ class CriticalPath:
     """
 
     seconds: Array
-    ranks: npt.NDArray[np.int64]
-    last: npt.NDArray[np.int64]
+    ranks: Indices
+    last: Indices
     offsets: Array
     of_ranks: Array
-    slowest: SlowestRank = _NO_RANK
+    slowest: SlowestRank
 
     @property
     def shares(self) -> dict[str, float]:
@@ -137,8 +136,8 @@ class CriticalPath:
 
     def by_rank(self, part: str) -> Array:
         column = PARTS.index(part)
-        of_ranks, seconds = self.ranks[:, column], self.seconds[:, column]
-        sums: npt.NDArray[Any] = np.bincount(of_ranks, seconds, len(self.offsets))
+        ranks, seconds = self.ranks[:, column], self.seconds[:, column]
+        sums: npt.NDArray[Any] = np.bincount(ranks, seconds, len(self.offsets))
         return sums
 
     def outliers(self) -> list[dict[str, Any]]:
@@ -165,35 +164,26 @@ class CriticalPath:
         ]
 
     def as_json(self) -> dict[str, Any]:
+        times_last = np.bincount(self.last, minlength=len(self.offsets))
+        own = list(self.slowest.own_seconds_per_step_per_rank)
         return {
             "seconds": float(self.seconds.sum()),
             "shares": self.shares,
-            **{
-                f"{part}_seconds_per_rank": self.by_rank(part).tolist()
-                for part in PARTS
-            },
-            "num_times_last_per_rank": np.bincount(
-                self.last, minlength=len(self.offsets)
-            ).tolist(),
+            **{f"{p}_seconds_per_rank": self.by_rank(p).tolist() for p in PARTS},
+            "num_times_last_per_rank": times_last.tolist(),
             "clock_offset_seconds_per_rank": self.offsets.tolist(),
             "outliers": self.outliers(),
-            "slowest": {
-                **vars(self.slowest),
-                "own_seconds_per_step_per_rank": [
-                    *self.slowest.own_seconds_per_step_per_rank
-                ],
-            },
+            "slowest": {**vars(self.slowest), "own_seconds_per_step_per_rank": own},
             "text": self.sentence(),
         }
 
     def sentence(self) -> str:
         """Returns the causes, ranks and steps of the lost time."""
         losses = []
-        for part in ("late", "input", "communication"):
-            share = self.shares[part]
-            if share < _NAMED:
+        for part, name in _NAMES.items():
+            if (share := self.shares[part]) < _NAMED:
                 continue
-            text = f"{_NAMES[part]} took {share:.1%} of the time"
+            text = f"{name} took {share:.1%} of the time"
             seconds = self.by_rank(part)
             if len(self.offsets) > 1 and part != "communication":
                 rank = int(seconds.argmax())
@@ -216,26 +206,21 @@ def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
     Args:
         ranks: The times of every rank, in the order of ranks; the ranks begin together.
     """
-    path = _path(ranks)
-    means = [_path([rank]).seconds.mean(axis=0) for rank in ranks]
-    slowest = _slowest(ranks, np.stack(means), path.last)
-    return dataclasses.replace(path, of_ranks=np.stack(means), slowest=slowest)
-
-
-def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
-    """Returns the critical path without its slowest rank."""
     steps = np.stack([rank.steps for rank in ranks])
-    averages = bool(np.any(steps[..., 3] > steps[..., 2]))
-    if len(ranks) > 1 and not averages:
-        # The ranks do not wait for each other.
-        slowest = int(steps[:, -1, -1].argmax())
-        path = _path([ranks[slowest]])
-        return dataclasses.replace(
-            path,
-            ranks=np.full_like(path.ranks, slowest),
-            last=np.full_like(path.last, slowest),
-            offsets=np.zeros(len(ranks)),
-        )
+    of_ranks = np.stack([_path([rank])[0].mean(axis=0) for rank in ranks])
+    if np.any(steps[..., 3] > steps[..., 2]):
+        seconds, blamed, last, offsets = _path(ranks)
+    else:  # The ranks do not wait for each other.
+        rank = int(steps[:, -1, -1].argmax())
+        seconds, blamed, last, _ = _path([ranks[rank]])
+        blamed, last, offsets = blamed + rank, last + rank, np.zeros(len(ranks))
+    slowest = _slowest(steps, of_ranks, last)
+    return CriticalPath(seconds, blamed, last, offsets, of_ranks, slowest)
+
+
+def _path(ranks: Sequence[RankTimes]) -> tuple[Array, Indices, Indices, Array]:
+    """Returns `seconds`, `ranks`, `last` and `offsets` of a `CriticalPath`."""
+    steps = np.stack([rank.steps for rank in ranks])
     offsets = _offsets(steps[..., 3])
     medians = np.median(offsets, axis=1)
     steps = steps - offsets[..., None]
@@ -245,31 +230,17 @@ def _path(ranks: Sequence[RankTimes]) -> CriticalPath:
     ends = np.maximum.accumulate(ends)
     borders = _borders(steps, begin, last, ends)
     # The silence of every rank before the borders, float64 [num_ranks, num_steps, 8].
-    silent = np.stack(
-        [
-            _silence(rank, offset, borders)
-            for rank, offset in zip(ranks, medians, strict=True)
-        ]
-    )
+    silent = np.stack([*map(_silence, ranks, medians, itertools.repeat(borders))])
     own = np.diff(silent[last, np.arange(len(last))], axis=1)
     seconds = _parts(borders, own, ranks[0].emulated_seconds)
     blamed = np.repeat(last[:, None], len(PARTS), axis=1)
     _blame_silence(seconds, blamed, silent[..., 6] - silent[..., 5])
     origins = np.array([rank.origin for rank in ranks])
-    return CriticalPath(
-        seconds=seconds,
-        ranks=blamed,
-        last=last,
-        offsets=medians + origins - origins[0],
-        of_ranks=np.empty((0, len(PARTS))),
-    )
+    return seconds, blamed, last, medians + origins - origins[0]
 
 
-def _slowest(
-    ranks: Sequence[RankTimes], of_ranks: Array, last: npt.NDArray[np.int64]
-) -> SlowestRank:
+def _slowest(steps: Array, of_ranks: Array, last: Indices) -> SlowestRank:
     """Returns the rank with the longest own time, and the cause of a long one."""
-    steps = np.stack([rank.steps for rank in ranks])
     spent = of_ranks.copy()
     # The last rank waits for nobody: its whole average is communication.
     sync = np.maximum(0.0, steps[..., 3] - steps[..., 2])
@@ -312,17 +283,14 @@ def _offsets(averaged: Array) -> Array:
     """
     num_steps = averaged.shape[1]
     shifts = averaged - averaged[0]
-    blocks = np.array_split(
-        np.arange(num_steps), max(1, num_steps // _STEPS_PER_OFFSET)
-    )
+    index = np.arange(num_steps)
+    blocks = np.array_split(index, max(1, num_steps // _STEPS_PER_OFFSET))
     centers = [block.mean() for block in blocks]
     medians = np.stack([np.median(shifts[:, block], axis=1) for block in blocks], 1)
-    return np.stack([np.interp(np.arange(num_steps), centers, m) for m in medians])
+    return np.stack([np.interp(index, centers, median) for median in medians])
 
 
-def _borders(
-    steps: Array, begin: Array, last: npt.NDArray[np.int64], ends: Array
-) -> Array:
+def _borders(steps: Array, begin: Array, last: Indices, ends: Array) -> Array:
     """Returns the borders of the parts of each step, float64 [num_steps, 8].
 
     They are, on the timeline of the last rank of the step: the end of the step before;
@@ -365,9 +333,7 @@ def _parts(borders: Array, silent: Array, emulated_seconds: float | None) -> Arr
     return seconds
 
 
-def _blame_silence(
-    seconds: Array, blamed: npt.NDArray[np.int64], silent: Array
-) -> None:
+def _blame_silence(seconds: Array, blamed: Indices, silent: Array) -> None:
     """Moves communication with a silent rank to late, in place.
 
     The last rank was done, and another rank was stopped before the average was there.
