@@ -110,11 +110,6 @@ class ComparedFigure(NamedTuple):
     metric: Metric
     more_is_better: bool = False
 
-    @property
-    def is_share(self) -> bool:
-        """Whether the value is 0 to 1, so that a change is in points."""
-        return self.metric.at_most_one
-
 
 IMAGES_PER_SECOND = ComparedFigure("Images/s", METRICS["examples_per_second"], True)
 FIGURES = (

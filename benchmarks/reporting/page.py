@@ -152,12 +152,11 @@ def _accelerators(group: Group) -> str:
     hosts, ranks = len(group.values.environment.hosts), group.values.num_ranks or 1
     kind = "emulated accelerator" if group.median.kind == "emulated" else "rank"
     counted = [(ranks, kind), *([(hosts, "host")] if hosts > 1 else [])]
-    return " on ".join(_in_words(count, noun) for count, noun in counted)
-
-
-def _in_words(count: int, noun: str) -> str:
-    word = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
-    return count_of(count, noun).replace(str(count), word, 1)
+    words = dict(enumerate(_NUMBERS))
+    return " on ".join(
+        count_of(count, noun).replace(str(count), words.get(count, str(count)), 1)
+        for count, noun in counted
+    )
 
 
 def _share(result: TrainResult, rate: float) -> float | None:
@@ -230,32 +229,22 @@ def _altered(collection: Collection, before: str = "") -> list[str]:
 
 def _doubtful(groups: Sequence[Group]) -> list[str]:
     """Returns the doubts about figures; many runs with a doubt share a sentence."""
-    doubts: dict[str, list[tuple[Group, str]]] = {}
-    for group in groups:
-        for kind, text in _doubts(group).items():
-            doubts.setdefault(kind, []).append((group, text))
+    doubts: dict[str, dict[Group, list[str]]] = {}
+    for group, result in ((g, result) for g in groups for result in g.results):
+        for kind, text in _warnings(result.values):
+            if text:
+                doubts.setdefault(kind, {}).setdefault(group, []).append(text)
     texts = []
-    for several in doubts.values():
+    for several in (list(own.items()) for own in doubts.values()):
         shown = several if len(several) <= _MAX_SENTENCES else several[:1]
-        texts += [f"{group.label}: {text}" for group, text in shown]
+        for group, (text, *more) in shown:
+            total = len(group.results)
+            repeats = f" ({1 + len(more)} of {total} repeats)" if total > 1 else ""
+            texts.append(f"{group.label}: {text}{repeats}")
         if others := [f"{group.index}" for group, _ in several[len(shown) :]]:
             listed = f"{', '.join(others[:-1])} and {others[-1]}"
             texts[-1] += f" The runs {listed} are doubtful for the same reason."
     return texts
-
-
-def _doubts(group: Group) -> dict[str, str]:
-    """Returns a text by kind of doubt, and how many repeats share the doubt."""
-    texts: dict[str, list[str]] = {}
-    for result in group.results:
-        for kind, text in _warnings(result.values):
-            if text:
-                texts.setdefault(kind, []).append(text)
-    total = len(group.results)
-    return {
-        kind: first + (f" ({1 + len(more)} of {total} repeats)" if total > 1 else "")
-        for kind, (first, *more) in texts.items()
-    }
 
 
 def _warnings(result: TrainResult) -> Iterator[tuple[str, str]]:

@@ -25,6 +25,10 @@ def _number(text: str, note: str = "") -> Cell:
     return Cell(text, note, is_number=True)
 
 
+def _whole(value: float | None, note: str = "") -> Cell:
+    return _number("—" if value is None else f"{value:,g}", note)
+
+
 def view(
     columns: Sequence[Column[Row]], rows: Sequence[Row]
 ) -> tuple[list[str], list[list[str]]]:
@@ -106,10 +110,8 @@ def _run(group: Group) -> list[Cell]:
         Cell(name, result.data, "", f"run-{group.index}"),
         Cell(result.kind, result.accelerator, f"badge {result.kind}"),
         Cell(day or "—", ", ".join(filter(None, (clock, host))), "date"),
-        _number(_whole(values.num_ranks)),
-        _number(
-            _whole(config.batch_size), ", ".join(filter(None, (config.precision, size)))
-        ),
+        _whole(values.num_ranks),
+        _whole(config.batch_size, ", ".join(filter(None, (config.precision, size)))),
         Cell(result.cache or "—", mark=mark, folded=values.cache.text),
         _number(rate(group), repeats),
         _number(percent(group.mean(lambda r: r.accelerator_utilization))),
@@ -134,10 +136,6 @@ def mean(
     return lambda group: show(group.mean(get))
 
 
-def _whole(value: float | None) -> str:
-    return "—" if value is None else f"{value:,g}"
-
-
 def changes(pairs: Sequence[Pair]) -> Table:
     """Returns the changes of all figures: a row for every run in both sets."""
     figures = [f for f in FIGURES if any(f in pair.changes for pair in pairs)]
@@ -158,7 +156,8 @@ def changes(pairs: Sequence[Pair]) -> Table:
 def _change(change: Change | None) -> Cell:
     if change is None:
         return Cell("—")
-    before, after, is_share = change.old.mean, change.new.mean, change.figure.is_share
+    before, after = change.old.mean, change.new.mean
+    is_share = change.figure.metric.at_most_one  # a change is in points
 
     def sized(value: float, form: str) -> str:
         if is_share:

@@ -192,16 +192,13 @@ class Collection:
     @property
     def entries(self) -> list[Group]:
         """The groups, then all other results as groups, in the order of a page."""
-        kinds = ("Input", "Storage", "Advice", "Sweep")
-        others: list[Sequence[Result[Any]]]
-        others = [self.inputs, self.probes, self.advice, self.sweeps]
-        return [
-            *self.groups,
-            *(
-                Group(index, f"{kind}: {result.name}", [result], kind.lower())
-                for kind, several in zip(kinds, others, strict=True)
-                for index, result in enumerate(several, 1)
-            ),
+        others: dict[str, Sequence[Result[Any]]]
+        others = {"Input": self.inputs, "Storage": self.probes}
+        others |= {"Advice": self.advice, "Sweep": self.sweeps}
+        return list(self.groups) + [
+            Group(index, f"{kind}: {result.name}", [result], kind.lower())
+            for kind, several in others.items()
+            for index, result in enumerate(several, 1)
         ]
 
 
@@ -215,9 +212,7 @@ def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collectio
         except ValueError as error:
             left_out.append(f"{path} is left out: {error}")
             continue
-        name = (
-            path.stem if path.stem not in valid else f"{path.parent.name}/{path.stem}"
-        )
+        name = f"{path.parent.name}/{path.stem}" if path.stem in valid else path.stem
         while name in valid:
             name += "'"
         pictures = filter(pathlib.Path.exists, map(path.with_suffix, _PICTURES))

@@ -124,10 +124,7 @@ def data(source: Any) -> dict[str, Any]:
     lines = [f"{s.name} {s.num_records} {s.num_bytes} {s.digest}\n" for s in shards]
     return {
         "name": index.name,
-        "converter": {
-            "version": index.made_by.get("version"),
-            "git_revision": index.made_by.get("git_revision"),
-        },
+        "converter": {k: index.made_by.get(k) for k in ("version", "git_revision")},
         "num_records": sum(shard.num_records for shard in shards),
         "num_bytes": sum(shard.num_bytes for shard in shards),
         "digest": hashlib.sha256("".join(lines).encode()).hexdigest()[:32],

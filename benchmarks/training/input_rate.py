@@ -18,14 +18,14 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, states
 from benchmarks.page_cache.reads import Meter
-from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import telemetry
 from benchmarks.system.telemetry import Sampler
-from benchmarks.training import caches, metrics
+from benchmarks.training import caches, steady_state
 from benchmarks.training.caches import Batches
 from benchmarks.training.critical_path import StepTimes
 from benchmarks.training.recorder import Recorder, Step, StepResult, Trace
 from benchmarks.training.setting import read_ahead
+from benchmarks.training.steady_state import ReadAhead
 
 _REPEATS = 3  # parts of the timed batches, for the lowest and the highest rate
 _PATIENCE = 20  # times the wanted seconds that a steady state may take
@@ -142,7 +142,7 @@ def measure(
         "examples_per_second": sum(rates),
         "examples_per_second_per_rank": rates,
         "batch_size": source.batch_size,
-        "steady_state": metrics.steady(traces, remedy=_REMEDY),
+        "steady_state": steady_state.describe(traces, remedy=_REMEDY),
         "host_load": load,
     }
     if before:  # else no local file is read

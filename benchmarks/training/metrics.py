@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.reporting import mlperf_storage, steady_state
+from benchmarks.reporting import mlperf_storage
 from benchmarks.system.figures import joined
-from benchmarks.training import critical_path
+from benchmarks.training import critical_path, steady_state
 from benchmarks.training.critical_path import CriticalPath
 from benchmarks.training.recorder import Array, Trace
 
@@ -51,7 +51,7 @@ def summarize(
         **_split(traces, path),
         "critical_path": path.as_json(),
         **_step_times(traces),
-        "steady_state": steady(traces),
+        "steady_state": steady_state.describe(traces),
         "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / sum(counts),
         "num_warmup_steps": traces[0].num_warmup_steps,
         "num_timed_steps": len(traces[0].timed),
@@ -59,24 +59,6 @@ def summarize(
         **_bytes(traces, record_bytes and record_bytes * sum(counts), seconds),
         "records": coverage([trace.record_counts for trace in traces]),
     }
-
-
-def steady(traces: Sequence[Trace], *, remedy: str = "") -> dict[str, Any]:
-    """Returns the section `steady_state`; ranks may have timed other numbers of steps.
-
-    Args:
-        remedy: What to do about a run that is too short; "" for more steps.
-    """
-    shortest = min(len(trace.timed) for trace in traces)
-    return steady_state.describe(
-        read_ahead=[trace.read_ahead for trace in traces],
-        num_warmup_steps=min(trace.num_warmup_steps for trace in traces),
-        num_warmup_examples=[
-            int(t.steps["num_examples"].sum()) - t.num_examples for t in traces
-        ],
-        end_seconds=[trace.end_seconds[:shortest] for trace in traces],
-        remedy=remedy,
-    )
 
 
 def _deviation(num_examples: int, ends: Array) -> float:
@@ -141,21 +123,15 @@ def _step_times(traces: Sequence[Trace]) -> dict[str, Any]:
 
 def _waits(seconds: Array) -> dict[str, Any]:
     median, most = np.percentile(seconds, (50, 99)) if len(seconds) else (None, None)
-    return {
-        "num_steps": len(seconds),
-        "wait_seconds_p50": median,
-        "wait_seconds_p99": most,
-    }
+    waits = {"wait_seconds_p50": median, "wait_seconds_p99": most}
+    return {"num_steps": len(seconds), **waits}
 
 
 def _bytes(
     traces: Sequence[Trace], consumed: float | None, seconds: float
 ) -> dict[str, Any]:
     storage = joined(sum, [trace.storage_bytes for trace in traces])
-    speeds = [
-        None if num_bytes is None else num_bytes / seconds / 1e6
-        for num_bytes in (consumed, storage)
-    ]
+    speeds = [size and size / seconds / 1e6 for size in (consumed, storage)]
     return {
         "consumed_bytes": consumed,
         "consumed_megabytes_per_second": speeds[0],

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import probes
 from benchmarks.training.critical_path import RankTimes, StepTimes
+from benchmarks.training.steady_state import ReadAhead
 
 Array = npt.NDArray[np.float64]
 

@@ -17,10 +17,9 @@ from benchmarks.distributed.watch import Beat, Stop
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Figure
 from benchmarks.options.config import Config, DataOptions
-from benchmarks.reporting import steady_state
-from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.training import caches
+from benchmarks.training import caches, steady_state
 from benchmarks.training.caches import EmptyCaches
+from benchmarks.training.steady_state import ReadAhead
 from tfpipe.cli.progress import Progress
 
 _DEFAULT_WARMUP_STEPS = 10

@@ -25,10 +25,9 @@ from benchmarks.distributed.watch import StoppedError
 from benchmarks.options.config import Config
 from benchmarks.page_cache import states
 from benchmarks.page_cache.reads import Meter, Pause
-from benchmarks.reporting import steady_state
 from benchmarks.system import telemetry
 from benchmarks.system.telemetry import Sampler
-from benchmarks.training import metrics
+from benchmarks.training import metrics, steady_state
 from benchmarks.training.caches import Batch, Batches
 from benchmarks.training.critical_path import StepTimes
 from benchmarks.training.recorder import Recorder, Step, StepResult, Trace

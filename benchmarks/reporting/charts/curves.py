@@ -73,21 +73,20 @@ _Series = Mapping[Curve, Points]
 _Values = TypeVar("_Values")
 
 
-def _measured(
-    groups: Sequence[Group], get: Callable[[TrainResult], _Values]
-) -> dict[Group, _Values]:
-    """Returns the groups with values to draw."""
-    return {group: values for group in groups if (values := get(group.values))}
-
-
 def _charts(
-    measured: Mapping[Group, _Values], draw: Callable[[Mapping[Group, _Values]], Chart]
+    groups: Sequence[Group],
+    get: Callable[[TrainResult], _Values],
+    draw: Callable[[Mapping[Group, _Values], int], Chart],
 ) -> list[Chart]:
-    """Returns charts with at most six groups."""
-    items, charts = list(measured.items()), []
+    """Returns charts with at most six groups, of the groups with values.
+
+    Args:
+        draw: Takes the values of a chart, and the number of groups in all charts.
+    """
+    items, charts = [(g, values) for g in groups if (values := get(g.values))], []
     for index, start in enumerate(range(0, len(items), frame.MAX_COLORS), 1):
         drawn = dict(items[start : start + frame.MAX_COLORS])
-        chart, more = draw(drawn), f", more runs ({index})" if start else ""
+        chart, more = draw(drawn, len(items)), f", more runs ({index})" if start else ""
         named = chart._replace(name=f"{chart.name}-{index}", title=chart.title + more)
         legend = frame.legend(group.label for group in drawn)
         charts.append(named._replace(legend=legend))
@@ -96,10 +95,7 @@ def _charts(
 
 def over_time(groups: Sequence[Group]) -> list[Chart]:
     """Draws every figure over time, with a line where the cache of a run is full."""
-    measured = _measured(groups, _series)
-    share = _POINTS_OF_ALL_RUNS // max(1, len(measured))
-    num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
-    return _charts(measured, lambda some: _over_time(some, num_points))
+    return _charts(groups, _series, _over_time)
 
 
 def _series(result: TrainResult) -> _Series:
@@ -113,7 +109,8 @@ def _series(result: TrainResult) -> _Series:
     return series
 
 
-def _over_time(measured: Mapping[Group, _Series], num_points: int) -> Chart:
+def _over_time(measured: Mapping[Group, _Series], num_groups: int) -> Chart:
+    num_points = max(_LEAST_POINTS, _POINTS_OF_ALL_RUNS // num_groups)
     knees, sentences, plots = {}, [], []
     for group, series in measured.items():
         if (time := knee(series.get(_RESIDENT, []))) is not None:
@@ -123,7 +120,7 @@ def _over_time(measured: Mapping[Group, _Series], num_points: int) -> Chart:
         sentences.append("A dashed line stands where a cache is full.")
     for curve in _CURVES:
         points = {
-            group.label: _thinned(series.get(curve, []), num_points)
+            group.label: _thinned(series.get(curve, []), min(_MAX_POINTS, num_points))
             for group, series in measured.items()
         }
         if any(points.values()):
@@ -204,7 +201,7 @@ def _table(group: Group, series: _Series) -> Iterator[list[str]]:
 
 def step_times(groups: Sequence[Group]) -> list[Chart]:
     """Draws how many steps take how long."""
-    return _charts(_measured(groups, _shares), _step_times)
+    return _charts(groups, _shares, _step_times)
 
 
 def _shares(result: TrainResult) -> Points:
@@ -220,7 +217,7 @@ def _shares(result: TrainResult) -> Points:
     return list(zip(ends, [*((n or 0) / total for n in counts), 0.0], strict=True))
 
 
-def _step_times(shares: Mapping[Group, Points]) -> Chart:
+def _step_times(shares: Mapping[Group, Points], _: int) -> Chart:
     points = {group.label: points for group, points in shares.items()}
     plots = [Plot("All ranks", frame.lines(points, **_LINES["steps"]))]
     text = (
@@ -233,10 +230,10 @@ def _step_times(shares: Mapping[Group, Points]) -> Chart:
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
     """Draws loss and accuracy over the epochs of training."""
-    return _charts(_measured(groups, lambda result: result.epochs), _learning)
+    return _charts(groups, lambda result: result.epochs, _learning)
 
 
-def _learning(learned: Mapping[Group, Sequence[LearnedEpoch]]) -> Chart:
+def _learning(learned: Mapping[Group, Sequence[LearnedEpoch]], _: int) -> Chart:
     every = [(group, epoch) for group, epochs in learned.items() for epoch in epochs]
     numbers = sorted({epoch.epoch + 1 for _, epoch in every})
     ticks = numbers[-(-len(numbers) // 10) - 1 :: -(-len(numbers) // 10)]

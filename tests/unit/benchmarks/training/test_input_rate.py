@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.training import input_rate, metrics, recorder
+from benchmarks.training import input_rate, recorder, steady_state
 from benchmarks.training.recorder import Trace
+from benchmarks.training.steady_state import ReadAhead
 
 AHEAD = ReadAhead(num_examples=80, num_warmup_steps=8, num_timed_steps=40)
 
@@ -53,7 +53,7 @@ def test_the_rate_is_that_of_the_storage(clock: Clock) -> None:
     trace = _time(_windows(clock), 0.1)
 
     assert (trace.num_warmup_steps, len(trace.timed)) == (8, 40)
-    assert metrics.steady([trace])["reached"]
+    assert steady_state.describe([trace])["reached"]
     assert [trace.examples_of(epoch) for epoch in (1, 2, 11, 12)] == [0, 40, 40, 0]
     figures = input_rate.throughput(trace, 0.5)
     assert figures["examples_per_second"] == pytest.approx(20.0)
@@ -67,7 +67,7 @@ def test_a_measurement_without_time_is_not_steady(clock: Clock) -> None:
     trace = _time(_windows(clock), 0.1, most_seconds=3.0)
 
     assert len(trace.timed) < 40
-    steady = metrics.steady([trace], remedy="give more --seconds")
+    steady = steady_state.describe([trace], remedy="give more --seconds")
     assert not steady["reached"]
     assert "Not in a steady state: give more --seconds." in steady["text"]
 

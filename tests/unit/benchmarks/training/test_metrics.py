@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.reporting import mlperf_storage
-from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.results.train_result import SlowestRank
 from benchmarks.training import critical_path, metrics
 from benchmarks.training.critical_path import RankTimes
 from benchmarks.training.recorder import ROW, Trace
+from benchmarks.training.steady_state import ReadAhead
 
 
 def _trace(

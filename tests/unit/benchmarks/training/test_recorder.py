@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import recorder as recorder_module
 from benchmarks.training.critical_path import StepTimes
 from benchmarks.training.recorder import Recorder, Step, StepResult
+from benchmarks.training.steady_state import ReadAhead
 
 
 def _times(ready: float, wait: float, compute: float, sync: float = 0.0) -> StepTimes:

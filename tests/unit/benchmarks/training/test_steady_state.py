@@ -1,15 +1,17 @@
-"""benchmarks.reporting.steady_state: when timing may begin, what a rate is worth."""
+"""benchmarks.training.steady_state: when timing may begin, what a rate is worth."""
 
 import itertools
+import types
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.reporting import steady_state
-from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.results import tree
 from benchmarks.results.train_result import SteadyState
+from benchmarks.training import steady_state
+from benchmarks.training.steady_state import ReadAhead
 
 
 @pytest.mark.parametrize(
@@ -53,15 +55,22 @@ def _describe(
     *, warmup: int = 16, ends: Sequence[float] = range(1, 11)
 ) -> dict[str, Any]:
     """Two ranks that read 32 and 64 examples ahead; the first one is twice as fast."""
-    return steady_state.describe(
-        read_ahead=[
-            ReadAhead(num_examples=32, num_warmup_steps=8, num_timed_steps=4),
-            ReadAhead(num_examples=64, num_warmup_steps=16, num_timed_steps=8),
-        ],
-        num_warmup_steps=warmup,
-        num_warmup_examples=[4 * warmup, 4 * warmup],
-        end_seconds=[[end / 2 for end in ends], ends],
-    )
+    traces: list[Any] = [
+        types.SimpleNamespace(
+            read_ahead=ReadAhead(
+                num_examples=4 * steps,
+                num_warmup_steps=steps,
+                num_timed_steps=steps // 2,
+            ),
+            num_warmup_steps=warmup,
+            steps={"num_examples": np.full(warmup + len(ends), 4)},
+            num_examples=4 * len(ends),
+            timed=ends,
+            end_seconds=np.multiply(ends, steps / 16),
+        )
+        for steps in (8, 16)
+    ]
+    return steady_state.describe(traces)
 
 
 def test_a_long_run_that_is_timed_late_is_steady() -> None:

@@ -8,16 +8,20 @@ first windows, read while the model is built, are as fast as memory. A slow stor
 gives window after window, so that a rate over few windows depends on its begin and end.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.results.train_result import SteadyState
+
+if TYPE_CHECKING:  # a trace has the examples that were read ahead
+    from benchmarks.training.recorder import Trace
 
 # Timing may begin and end anywhere in a window, and with batches made in advance. The
 # error of the rate is then a window, or the batches, over all timed steps.
@@ -77,33 +81,30 @@ def windows_begun(starts: Iterator[int], batch_size: int) -> Iterator[int]:
     yield from itertools.repeat(0)
 
 
-def describe(
-    *,
-    read_ahead: Sequence[ReadAhead],
-    num_warmup_steps: int,
-    num_warmup_examples: Sequence[int],
-    end_seconds: Sequence[Sequence[float] | npt.NDArray[np.float64]],
-    remedy: str = "",
-) -> dict[str, Any]:
+def describe(traces: Sequence[Trace], *, remedy: str = "") -> dict[str, Any]:
     """Returns whether a run was in a steady state, with a sentence.
 
     drift is the rate of all ranks in the last third of the timed steps over the rate in
     the first third; None if there are fewer than three steps.
 
     Args:
+        traces: The measurements of the ranks, also of unequal numbers of timed steps.
         remedy: What to do about a run that is too short; "" for more steps.
     """
     # A run is as steady as its least steady rank.
-    most = max(read_ahead, key=lambda ahead: ahead.num_examples)
+    aheads = [trace.read_ahead for trace in traces]
+    most = max(aheads, key=lambda ahead: ahead.num_examples)
+    num_warmup = min(trace.num_warmup_steps for trace in traces)
+    num_timed = min(len(trace.timed) for trace in traces)
     # Step k of all ranks is over when its last rank is done.
-    ends = np.max(np.asarray(end_seconds), axis=0)
-    third, drift = len(ends) // 3, None
+    ends = np.max([trace.end_seconds[:num_timed] for trace in traces], axis=0)
+    third, drift = num_timed // 3, None
     if third:
         drift = float(ends[third - 1] / (ends[-1] - ends[-third - 1]))
     is_even = SteadyState(drift=drift).is_even
     state = "In a steady state" if is_even else "At an uneven rate"
-    obstacle = _obstacle(most, num_warmup_steps, len(ends), remedy)
-    text = f"{state}: {_proof(most, len(ends))}"
+    obstacle = _obstacle(most, num_warmup, num_timed, remedy)
+    text = f"{state}: {_proof(most, num_timed)}"
     if obstacle:
         text = f"Not in a steady state: {obstacle}"
     if not is_even:
@@ -112,8 +113,10 @@ def describe(
             "first third."
         )
     return {
-        "read_ahead_examples_per_rank": [ahead.num_examples for ahead in read_ahead],
-        "num_examples_before_timing_per_rank": list(num_warmup_examples),
+        "read_ahead_examples_per_rank": [ahead.num_examples for ahead in aheads],
+        "num_examples_before_timing_per_rank": [
+            int(t.steps["num_examples"].sum()) - t.num_examples for t in traces
+        ],
         "reached": not obstacle,
         "drift": drift,
         "text": text,
