@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.options import config as options
 from benchmarks.options.config import Config
-from benchmarks.reporting import answers, mlperf_storage, output
+from benchmarks.reporting import answers, output
 from benchmarks.results import tree
 from benchmarks.results.train_result import TrainResult
 from tfpipe import cli
@@ -77,7 +77,7 @@ def _details(result: dict[str, Any]) -> Iterator[str]:
     if "bars" in result:
         yield from bars.lines(result["bars"])
     if "reproducibility" in result:
-        yield mlperf_storage.reproducibility_line(result["reproducibility"])
+        yield metrics.reproducibility_line(result["reproducibility"])
     for gate in result["gates"]:
         yield f"Gate {gate['text']}"
 

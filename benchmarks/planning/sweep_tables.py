@@ -20,7 +20,7 @@ from benchmarks.planning.sweep_run import (
     time_text,
 )
 from benchmarks.reporting import binding
-from benchmarks.reporting.charts import scaling, sweeps
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results import checks, other_results as typed
 from benchmarks.results.collection import RunResult
 from benchmarks.results.train_result import SourceBytes, TrainResult
@@ -70,8 +70,8 @@ def _series_lines(
 ) -> list[str]:
     """Returns the lines of the printed table of a series."""
     title = _title(finished[0].series)
-    rows = scaling.rows_of(title, _points(finished))
-    columns = text_table.filled(scaling.POINTS[1:], rows)
+    rows = sweeps.rows_of(title, _points(finished))
+    columns = text_table.filled(sweeps.POINTS[1:], rows)
     lines = [title, *text_table.lines(columns, rows)]
     if all(row.point.efficiency is None for row in rows):
         lines.append("No run on one rank has finished, so there is no efficiency.")
@@ -107,7 +107,7 @@ def _point(repeats: Repeats, single: Sequence[float]) -> typed.SweptPoint:
     step, batch = first.emulated_seconds_per_step, first.config.batch_size
     num_ranks = repeats.placement.num_ranks
     return dataclasses.replace(
-        scaling.point(num_ranks, repeats.rates, single),
+        sweeps.point(num_ranks, repeats.rates, single),
         num_hosts=repeats.placement.num_hosts,
         ideal_examples_per_second=num_ranks * batch / step if step and batch else None,
         binding=_binding(repeats),

@@ -16,7 +16,7 @@ from typing import Any
 import PIL.Image
 
 from benchmarks.reporting import binding, compare, tables
-from benchmarks.reporting.charts import bars, curves, scaling, sweeps
+from benchmarks.reporting.charts import runs, sweeps
 from benchmarks.results.collection import Collection, Group, Result
 from benchmarks.results.other_results import InputResult
 from benchmarks.results.train_result import TrainResult
@@ -70,19 +70,19 @@ def make_page(
 def _charts(collection: Collection) -> list[Chart]:
     groups = collection.groups
     charts = [
-        *curves.over_time(groups),
-        scaling.scaling_chart(groups, collection.sweeps),
+        *runs.over_time(groups),
+        sweeps.scaling_chart(groups, collection.sweeps),
         *sweeps.placements(collection.sweeps),
-        bars.three_bars(groups),
+        runs.three_bars(groups),
         *sweeps.beside_publications(collection.sweeps),
         *sweeps.tiers(collection.sweeps),
-        bars.storages(groups),
-        bars.per_rank(groups),
-        *curves.step_times(groups),
-        bars.pipeline_costs(collection.inputs),
-        *bars.storage_rates(collection.probes),
+        runs.storages(groups),
+        runs.per_rank(groups),
+        *runs.step_times(groups),
+        runs.pipeline_costs(collection.inputs),
+        *runs.storage_rates(collection.probes),
         *sweeps.predictions(collection.advice),
-        *curves.learning(groups),
+        *runs.learning(groups),
     ]
     return [chart for chart in charts if chart.rows]
 

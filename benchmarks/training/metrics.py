@@ -3,21 +3,26 @@
 In: the traces of all ranks. Out: a flat dict with units in the names; a megabyte is 1e6
 bytes. Figures are collective: the work of all ranks over the time of the slowest rank,
 never the figure of a single rank multiplied by the number of ranks.
+
+`utilization` and `reproducibility` are figures of MLPerf Storage, to compare with its
+published results. Source: github.com/mlcommons/storage v2.0, Rules.md, and
+statscounter.py of DLIO, the measuring program of MLPerf Storage.
 """
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.reporting import mlperf_storage
 from benchmarks.system.figures import joined
 from benchmarks.training import critical_path, steady_state
 from benchmarks.training.critical_path import CriticalPath
 from benchmarks.training.recorder import Array, Trace
 
 _Z_95 = 1.96  # deviations around 95 % of a normal distribution
+_SPREAD_LIMIT = 0.05  # Rules.md: results must be reproducible within 5 %
 _PERCENTILES = (50, 90, 95, 99)
 _HISTOGRAM_BINS = 40
 _BELOW = 1 - 1e-6  # the outer bins hold the least and the largest value whole
@@ -78,13 +83,39 @@ def _split(traces: Sequence[Trace], path: CriticalPath) -> dict[str, Any]:
         "sync_fraction": _checked(float(share["sync"].mean())),
         "accelerator_utilization": _checked(path.shares["compute"]),
         "accelerator_utilization_per_rank": share["compute"].tolist(),
-        "accelerator_utilization_mlperf_storage": mlperf_storage.utilization(
-            [
-                (t.timed["epoch"], t.wait_seconds, t.compute_seconds, t.end_seconds)
-                for t in traces
-            ]
-        ),
+        "accelerator_utilization_mlperf_storage": utilization(traces),
     }
+
+
+def utilization(traces: Sequence[Trace]) -> float | None:
+    """Returns MLPerf Storage's utilization: the mean over ranks, then over epochs.
+
+    The numerator is the compute time of the epoch without the first step. The
+    denominator is the time of the epoch without wait and compute of the first step, but
+    with the time between steps and the waits for other ranks. An epoch of a single step
+    has no utilization.
+
+    Returns:
+        0 to 1; None if no epoch has at least two steps on every rank.
+    """
+    shares = [_by_epoch(trace) for trace in traces]
+    epochs = sorted(set(shares[0]).intersection(*shares))
+    means = [statistics.fmean(share[epoch] for share in shares) for epoch in epochs]
+    return statistics.fmean(means) if means else None
+
+
+def _by_epoch(trace: Trace) -> dict[float, float]:
+    # The first epoch begins at 0, every other epoch at the end of the epoch before.
+    epochs, ends = trace.timed["epoch"], trace.end_seconds
+    compute = trace.compute_seconds
+    first = np.flatnonzero(np.diff(epochs, prepend=epochs[0] - 1))
+    last = np.append(first[1:], len(epochs)) - 1
+    own = trace.wait_seconds[first] + compute[first]
+    seconds = np.diff(ends[last], prepend=0.0) - own
+    computing = np.add.reduceat(compute, first) - compute[first]
+    several = last > first
+    shares = computing[several] / seconds[several]
+    return dict(zip(epochs[first[several]].tolist(), shares.tolist(), strict=True))
 
 
 def _checked(share: float) -> float:
@@ -207,6 +238,35 @@ def coverage(counts: Sequence[npt.NDArray[np.int64]]) -> dict[str, int] | None:
         "times_used_max": int(total.max()),
         "num_on_several_ranks": int((ranks_of_record > 1).sum()),
     }
+
+
+def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Compares the rates of runs with equal settings, as MLPerf Storage does.
+
+    spread is (max - min) / mean of the examples/s. The runs are reproducible if the
+    spread is at most 5 %.
+    """
+    rates = [float(result["examples_per_second"]) for result in results]
+    if len(rates) < 2:
+        raise ValueError(f"--repeat must be >= 2 to compare runs, got {len(rates)}.")
+    spread = (max(rates) - min(rates)) / statistics.fmean(rates)
+    return {
+        "num_runs": len(rates),
+        "examples_per_second_per_run": rates,
+        "spread": spread,
+        "spread_limit": _SPREAD_LIMIT,
+        "reproducible": spread <= _SPREAD_LIMIT,
+    }
+
+
+def reproducibility_line(figures: Mapping[str, Any]) -> str:
+    """Returns the figures of `reproducibility` as a sentence."""
+    rates = ", ".join(f"{rate:.1f}" for rate in figures["examples_per_second_per_run"])
+    verdict = "within" if figures["reproducible"] else "NOT within"
+    return (
+        f"{figures['num_runs']} runs differ by {figures['spread']:.1%}, {verdict} the "
+        f"{figures['spread_limit']:.0%} of a reproducible result: {rates} img/sec"
+    )
 
 
 def speed_lines(figures: dict[str, Any]) -> list[str]:

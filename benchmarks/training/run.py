@@ -21,13 +21,13 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, Stop, watched
 from benchmarks.options.config import Config
 from benchmarks.planning.sweep_run import FAILED_DIR
-from benchmarks.reporting import binding, mlperf_storage, output
+from benchmarks.reporting import binding, output
 from benchmarks.results import checks, environment, gates, tree
 from benchmarks.results.gates import Gate
 from benchmarks.results.train_result import TrainResult
 from benchmarks.system import probes
 from benchmarks.system.figures import joined
-from benchmarks.training import bars, caches, critical_path, loop, steps
+from benchmarks.training import bars, caches, critical_path, loop, metrics, steps
 from benchmarks.training.setting import Setting, make_setting
 from tfpipe.cli import output as cli_output
 from tfpipe.cli.progress import Progress
@@ -111,7 +111,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
     ordered = sorted(measured, key=lambda figures: figures["examples_per_second"])
     figures = ordered[(len(ordered) - 1) // 2] | _not_finite(measured)
     if config.repeat > 1:
-        figures["reproducibility"] = mlperf_storage.reproducibility(measured)
+        figures["reproducibility"] = metrics.reproducibility(measured)
     source = None if config.synthetic else setting.source
     result = {
         **checks.head(checks.TRAIN),

@@ -1,10 +1,10 @@
-"""benchmarks.reporting.charts.bars: what is drawn, and from what."""
+"""benchmarks.reporting.charts.runs: what is drawn, and from what."""
 
 from typing import Any
 
 import pytest
 
-from benchmarks.reporting.charts import bars
+from benchmarks.reporting.charts import runs
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from tests.support.data import sample_results
@@ -21,7 +21,7 @@ def test_three_bars_are_those_of_the_result() -> None:
     document["bars"] = {f"{k}_examples_per_second": v for k, v in measured.items()}
     document["bars"] |= {"real_over_synthetic": 0.75, "sentence": "They compete."}
 
-    chart = bars.three_bars(_groups(document, sample_results.train(num_ranks=2)))
+    chart = runs.three_bars(_groups(document, sample_results.train(num_ranks=2)))
 
     assert [plot.title for plot in chart.plots] == ["1. resnet50, 1 rank"]
     assert [row["value"] for row in chart.plots[0].spec["data"]["values"]] == [
@@ -29,11 +29,11 @@ def test_three_bars_are_those_of_the_result() -> None:
     ]
     assert chart.rows[0][1:] == ["300", "200", "150", "75.0%"]
     assert chart.sentences[0].endswith("They compete.")
-    assert not bars.three_bars(_groups(sample_results.train())).rows
+    assert not runs.three_bars(_groups(sample_results.train())).rows
 
 
 def test_storages_are_compared_where_all_else_is_equal() -> None:
-    chart = bars.storages(
+    chart = runs.storages(
         _groups(
             sample_results.train(cache="cold"),
             sample_results.train(cache="warm"),
@@ -42,7 +42,7 @@ def test_storages_are_compared_where_all_else_is_equal() -> None:
     )
 
     assert [row[2] for row in chart.rows] == ["cold", "warm"]
-    assert not bars.storages(_groups(sample_results.train())).rows
+    assert not runs.storages(_groups(sample_results.train())).rows
 
 
 def test_each_rank_shows_its_own_waiting() -> None:
@@ -51,7 +51,7 @@ def test_each_rank_shows_its_own_waiting() -> None:
     slowest = {"cause": "input", "text": "Rank 1 is slow."}
     document["critical_path"] = {"slowest": slowest}
 
-    chart = bars.per_rank(_groups(document, sample_results.train()))
+    chart = runs.per_rank(_groups(document, sample_results.train()))
 
     assert [row[1:3] for row in chart.rows] == [["0", "10.0"], ["1", "250"]]
     assert chart.sentences[0].endswith("Rank 1 is slow.")
@@ -68,8 +68,8 @@ def test_costs_of_stages_are_for_an_image() -> None:
     profile = {"stages": [stage], "examples_per_output": 32}
     document = {"command": "benchmarks.input", "profile": profile}
 
-    chart = bars.pipeline_costs([Result("input", document)])
+    chart = runs.pipeline_costs([Result("input", document)])
 
     assert chart.rows == [["0 Map", "1.00", "—", "1,600"]]
     empty = Result("input", {"command": "benchmarks.input"})
-    assert not bars.pipeline_costs([empty]).rows
+    assert not runs.pipeline_costs([empty]).rows

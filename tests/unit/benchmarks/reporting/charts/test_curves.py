@@ -1,4 +1,4 @@
-"""benchmarks.reporting.charts.curves: time, steps, learning."""
+"""benchmarks.reporting.charts.runs: time, steps, learning."""
 
 import itertools
 import json
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting.charts import curves
+from benchmarks.reporting.charts import runs
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from tests.support.data import sample_results
@@ -34,13 +34,13 @@ def test_knee_is_where_the_cache_stops_filling(
 ) -> None:
     points = [(float(place), share) for place, share in enumerate(shares)]
 
-    assert curves.knee(points) == second
+    assert runs.knee(points) == second
 
 
 def test_knee_is_drawn_and_said() -> None:
     document = sample_results.train(cache="mixed", rate=1000.0)
 
-    (chart,) = curves.over_time(_groups(document, sample_results.train(num_ranks=2)))
+    (chart,) = runs.over_time(_groups(document, sample_results.train(num_ranks=2)))
 
     assert "the cache is full after 42.0 s." in chart.sentences[0]
     first = chart.plots[0].spec
@@ -58,9 +58,7 @@ def test_long_series_are_thinned_to_their_means() -> None:
         "wait_fraction": [None] * 600,
     }
 
-    (chart,) = curves.over_time(
-        _groups(sample_results.train() | {"time_series": series})
-    )
+    (chart,) = runs.over_time(_groups(sample_results.train() | {"time_series": series}))
 
     assert [plot.title for plot in chart.plots] == ["Images/s"]
     values = [row["y"] for row in chart.plots[0].spec["data"]["values"]]
@@ -71,11 +69,11 @@ def test_long_series_are_thinned_to_their_means() -> None:
 
 
 def test_at_most_six_runs_share_a_chart() -> None:
-    runs = [sample_results.train(num_ranks=count) for count in range(1, 9)]
+    documents = [sample_results.train(num_ranks=count) for count in range(1, 9)]
 
     over_time, step_times = (
-        curves.over_time(_groups(*runs)),
-        curves.step_times(_groups(*runs)),
+        runs.over_time(_groups(*documents)),
+        runs.step_times(_groups(*documents)),
     )
 
     assert [len(chart.legend) for chart in over_time] == [6, 2]
@@ -85,7 +83,7 @@ def test_at_most_six_runs_share_a_chart() -> None:
 def test_histogram_shows_shares_of_the_steps() -> None:
     histogram = {"edges_seconds": [0.01, 0.02, 0.04], "counts": [3, 1]}
 
-    (chart,) = curves.step_times(
+    (chart,) = runs.step_times(
         _groups(sample_results.train() | {"step_histogram": histogram})
     )
 
@@ -107,13 +105,13 @@ def test_histogram_shows_shares_of_the_steps() -> None:
 def test_a_histogram_that_cannot_be_drawn_is_left_out(histogram: Any) -> None:
     document = sample_results.train() | {"step_histogram": histogram}
 
-    assert curves.step_times(_groups(document)) == []
+    assert runs.step_times(_groups(document)) == []
 
 
 def test_learning_has_loss_and_accuracy() -> None:
     epochs = [{"epoch": 0, "loss": 1.5, "accuracy": 0.25}, {"epoch": 1, "loss": 0.5}]
 
-    (chart,) = curves.learning(_groups(sample_results.train() | {"epochs": epochs}))
+    (chart,) = runs.learning(_groups(sample_results.train() | {"epochs": epochs}))
 
     assert [row[1:] for row in chart.rows] == [
         ["1", "1.50", "25.0%"],
@@ -123,11 +121,13 @@ def test_learning_has_loss_and_accuracy() -> None:
 
 
 def test_a_page_of_many_runs_stays_small() -> None:
-    runs = [sample_results.train(num_ranks=count) for count in range(1, 41)]
+    documents = [sample_results.train(num_ranks=count) for count in range(1, 41)]
 
-    charts = curves.over_time(_groups(*runs))
+    charts = runs.over_time(_groups(*documents))
 
     drawn = [plot.spec for chart in charts for plot in chart.plots]
     labels = [label for chart in charts for label, _ in chart.legend]
-    assert labels == [group.label for group in _groups(*runs)], "each run is drawn once"
+    assert labels == [group.label for group in _groups(*documents)], (
+        "each run is drawn once"
+    )
     assert len(json.dumps(drawn)) < 1_200_000

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting.charts import scaling, sweeps
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweepResult
 
@@ -91,7 +91,7 @@ def test_busy_cores_are_a_doubt_about_the_verdict() -> None:
 def test_equal_ranks_alone_are_no_line_of_scaling() -> None:
     series = {"model": "resnet50", "points": [_point(1, 100.0), _point(2, 99.0)]}
 
-    assert not scaling.scaling_chart([], [_sweep({"series": [series]})]).rows
+    assert not sweeps.scaling_chart([], [_sweep({"series": [series]})]).rows
 
 
 def test_a_sweep_without_placements_has_no_chart() -> None:

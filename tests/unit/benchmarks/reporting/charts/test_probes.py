@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.reporting.charts import bars
+from benchmarks.reporting.charts import runs
 from benchmarks.results.collection import Result
 from tests.support.data import sample_results
 from tfpipe.pages.frame import Chart
@@ -10,7 +10,7 @@ from tfpipe.pages.frame import Chart
 
 def _chart(**changes: Any) -> Chart:
     document = {**sample_results.storage(), **changes}
-    (chart,) = bars.storage_rates([Result("a", document)])
+    (chart,) = runs.storage_rates([Result("a", document)])
     return chart
 
 
@@ -62,7 +62,7 @@ def test_doubts_are_said() -> None:
 def test_no_chart_without_figures() -> None:
     skipped = sample_results.storage()["measurements"][-1:]
 
-    assert not bars.storage_rates(
+    assert not runs.storage_rates(
         [Result("a", {**sample_results.storage(), "measurements": skipped})]
     )
-    assert not bars.storage_rates([Result("a", {"command": "benchmarks.storage"})])
+    assert not runs.storage_rates([Result("a", {"command": "benchmarks.storage"})])

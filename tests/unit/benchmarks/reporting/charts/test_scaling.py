@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.reporting.charts import scaling
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results.other_results import SweptPoint
 
 
@@ -40,7 +40,7 @@ def _row(point: SweptPoint) -> tuple[float | None, ...]:
 def test_speedup_and_efficiency(
     rates: dict[int, list[float]], expected: list[tuple[float | None, ...]]
 ) -> None:
-    found = [_row(point) for point in scaling.points(rates)]
+    found = [_row(point) for point in sweeps.points(rates)]
 
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
@@ -72,7 +72,7 @@ def test_speedup_and_efficiency(
 def test_interval_of_efficiency(
     single: list[float], double: list[float], low: float | None, high: float | None
 ) -> None:
-    one, two = scaling.points({1: single, 2: double})
+    one, two = sweeps.points({1: single, 2: double})
 
     if low is None:
         assert (two.efficiency_low, two.efficiency_high) == (None, None)
@@ -87,7 +87,7 @@ def test_interval_holds_the_truth_as_often_as_it_says() -> None:
     held = 0
     for _ in range(400):
         single, double = random.normal(100, 2, 5), random.normal(180, 6, 5)
-        point = scaling.points({1: single.tolist(), 2: double.tolist()})[1]
+        point = sweeps.points({1: single.tolist(), 2: double.tolist()})[1]
         held += point.efficiency_low <= 0.9 <= point.efficiency_high
 
     # 380 are expected; the deviation of the count is 4.4. Rounding down adds a few.

@@ -1,11 +1,11 @@
-"""benchmarks.reporting.charts.scaling: ranks against the ideal line."""
+"""benchmarks.reporting.charts.sweeps: ranks against the ideal line."""
 
 import math
 from typing import Any
 
 import pytest
 
-from benchmarks.reporting.charts import scaling
+from benchmarks.reporting.charts import sweeps
 from benchmarks.results import collection as results
 from benchmarks.results.collection import Group, Result
 from benchmarks.results.other_results import SweepResult
@@ -29,7 +29,7 @@ def _run(num_ranks: int, rate: float, passed: bool | None = True, **more: Any) -
 
 
 def test_rates_stand_beside_the_ideal_and_the_largest_passing_is_named() -> None:
-    chart = scaling.scaling_chart(
+    chart = sweeps.scaling_chart(
         _groups(_run(1, 100.0), _run(1, 104.0), _run(2, 190.0), _run(4, 300.0, False)),
         [],
     )
@@ -46,7 +46,7 @@ def test_rates_stand_beside_the_ideal_and_the_largest_passing_is_named() -> None
 
 
 def test_a_repeat_that_misses_its_gate_counts() -> None:
-    chart = scaling.scaling_chart(
+    chart = sweeps.scaling_chart(
         _groups(_run(1, 100.0, False), _run(2, 190.0), _run(2, 191.0, False)), []
     )
 
@@ -59,7 +59,7 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
         for num_ranks in (1, 2)
     ]
 
-    chart = scaling.scaling_chart(_groups(*documents), [])
+    chart = sweeps.scaling_chart(_groups(*documents), [])
 
     assert [plot.title for plot in chart.plots] == [
         "resnet50, batch 64 in all, imagenet-1k, warm"
@@ -68,21 +68,21 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
 
 
 def test_one_number_of_ranks_has_no_line() -> None:
-    assert not scaling.scaling_chart(_groups(_run(2, 100.0)), []).rows
+    assert not sweeps.scaling_chart(_groups(_run(2, 100.0)), []).rows
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_a_rate_that_cannot_be_has_no_point(rate: float) -> None:
     groups = _groups(_run(1, 100.0), _run(2, rate))
 
-    assert not scaling.scaling_chart(groups, []).rows
+    assert not sweeps.scaling_chart(groups, []).rows
 
 
 def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
     sweep = Result("sweep", sample_results.sweep())
 
-    alone = scaling.scaling_chart([], [sweep])
-    beside = scaling.scaling_chart(_groups(_run(1, 100.0), _run(2, 190.0)), [sweep])
+    alone = sweeps.scaling_chart([], [sweep])
+    beside = sweeps.scaling_chart(_groups(_run(1, 100.0), _run(2, 190.0)), [sweep])
 
     assert [row[1] for row in alone.rows] == ["1", "2", "4"]
     last = dict(zip(alone.columns, alone.rows[2], strict=True))
@@ -97,7 +97,7 @@ def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
             "series": [{"points": [{"num_ranks": 1}, 3]}, None],
         },
     )
-    assert not scaling.scaling_chart([], [odd]).rows
+    assert not sweeps.scaling_chart([], [odd]).rows
 
 
 def test_equal_ranks_on_other_machines_are_on_a_line_of_their_own() -> None:
@@ -106,7 +106,7 @@ def test_equal_ranks_on_other_machines_are_on_a_line_of_their_own() -> None:
         {"environment": sample_results.ENVIRONMENT | {"hosts": host}} for host in hosts
     ]
 
-    chart = scaling.scaling_chart(
+    chart = sweeps.scaling_chart(
         _groups(
             *(_run(n, 100.0 * n) | environments[0] for n in (1, 2)),
             *(_run(n, 50.0 * n) | environments[1] for n in (1, 2)),
@@ -124,4 +124,4 @@ def test_runs_of_other_versions_are_on_no_line_together() -> None:
 
     groups = _groups(_run(1, 50.0) | old, _run(2, 150.0))
 
-    assert not scaling.scaling_chart(groups, []).rows
+    assert not sweeps.scaling_chart(groups, []).rows
