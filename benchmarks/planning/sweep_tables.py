@@ -104,12 +104,10 @@ def _points(finished: Sequence[Repeats]) -> tuple[typed.SweptPoint, ...]:
 def _point(repeats: Repeats, single: Sequence[float]) -> typed.SweptPoint:
     first, last = repeats.values[0], repeats.values[-1]
     shares = [v.critical_path.shares for v in repeats.values if v.critical_path.shares]
-    step, batch = first.emulated_seconds_per_step, first.config.batch_size
-    num_ranks = repeats.placement.num_ranks
     return dataclasses.replace(
-        sweeps.point(num_ranks, repeats.rates, single),
+        sweeps.point(repeats.placement.num_ranks, repeats.rates, single),
         num_hosts=repeats.placement.num_hosts,
-        ideal_examples_per_second=num_ranks * batch / step if step and batch else None,
+        ideal_examples_per_second=first.ideal_examples_per_second,
         binding=_binding(repeats),
         critical_path={
             part: joined(statistics.mean, [each[part] for each in shares]) or 0.0

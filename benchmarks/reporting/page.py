@@ -132,8 +132,9 @@ def _answer(group: Group) -> str:
         return f"{name}: the result has no images/s."
     rate = frame.amount(estimate.mean)
     text = f"{name}: {rate} images/s on {_accelerators(group)}"
-    if (share := _share(result, estimate.mean)) is not None:
-        text += f", {share:.1%} of {'its' if result.num_ranks == 1 else 'their'} rate"
+    if ideal := result.ideal_examples_per_second:
+        share = f"{estimate.mean / ideal:.1%}"
+        text += f", {share} of {'its' if result.num_ranks == 1 else 'their'} rate"
     elif (busy := group.mean(lambda r: r.accelerator_utilization)) is not None:
         text += f", computing {busy:.1%} of the time"
     return f"{text}."
@@ -157,16 +158,6 @@ def _accelerators(group: Group) -> str:
         count_of(count, noun).replace(str(count), words.get(count, str(count)), 1)
         for count, noun in counted
     )
-
-
-def _share(result: TrainResult, rate: float) -> float | None:
-    """Returns a rate over the rate of emulated accelerators without waits."""
-    config, own = result.config, None
-    if result.emulation is not None:
-        own = result.emulation.examples_per_second
-    elif config.step_time_ms and config.batch_size:
-        own = config.batch_size / (config.step_time_ms / 1e3)
-    return rate / (own * (result.num_ranks or 1)) if own else None
 
 
 def _doubt(group: Group) -> str:

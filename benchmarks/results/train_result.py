@@ -431,3 +431,9 @@ class TrainResult(MeasuredResult):
     bars: BarRates = BarRates()
     reproducibility: Reproducibility = Reproducibility()
     gates: tuple[GateAnswer, ...] = ()
+
+    @property
+    def ideal_examples_per_second(self) -> float | None:
+        """Rate of emulated accelerators that never wait; None for a real model."""
+        step, batch = self.emulated_seconds_per_step, self.config.batch_size
+        return batch * (self.num_ranks or 1) / step if step and batch else None

@@ -287,13 +287,11 @@ _DIGITS = 5
 Array = npt.NDArray[np.float64]
 Series = Mapping[str, Array]
 
-# How ranks join their series; those below are of hosts.
-_JOIN_RANKS: Mapping[str, Callable[..., Array]] = {
+# How ranks join their series; a mean is of hosts.
+_JOINS: Mapping[str, Callable[..., Array]] = {
     "examples_per_second": np.sum,
     "wait_fraction": np.max,
     "storage_megabytes_per_second": np.sum,
-}
-_JOIN_HOSTS: Mapping[str, Callable[..., Array]] = {
     "host_cpu_fraction": np.mean,
     "gpu_utilization": np.mean,
     "resident_fraction": np.mean,
@@ -325,12 +323,11 @@ def of_steps(
         wait_seconds: Waits for input, at the starts of the steps.
         num_examples: Examples of all steps together; all steps count alike.
     """
-    ends = np.concatenate([[0.0], end_seconds])
-    waits = np.concatenate([[0.0], np.cumsum(wait_seconds)])
+    ends = np.pad(np.asarray(end_seconds, float), (1, 0))
     done = np.linspace(0.0, num_examples, len(ends))
     fed = ends[:-1] + wait_seconds  # the times at which the steps got their batches
-    times = np.concatenate([[0.0], np.stack([fed, ends[1:]], axis=1).ravel()])
-    waited = np.concatenate([[0.0], np.repeat(waits[1:], 2)])
+    times = np.pad(np.stack([fed, ends[1:]], axis=1).ravel(), (1, 0))
+    waited = np.pad(np.repeat(np.cumsum(wait_seconds), 2), (1, 0))
     return {
         "examples_per_second": _growth(edges, ends, done),
         "wait_fraction": np.clip(_growth(edges, times, waited), 0.0, 1.0),
@@ -357,8 +354,7 @@ def of_samples(edges: Array, samples: Sequence[Reading]) -> Series:
     if "gpu_utilization" in values:
         gpus = values["gpu_utilization"].mean(axis=1)
         area = np.cumsum(np.diff(times) * (gpus[1:] + gpus[:-1]) / 2)
-        area = np.concatenate([[0.0], area])
-        series["gpu_utilization"] = _growth(edges, times, area)
+        series["gpu_utilization"] = _growth(edges, times, np.pad(area, (1, 0)))
     if "resident_fraction" in values:
         held = np.interp(edges[1:], times, values["resident_fraction"])
         series["resident_fraction"] = held
@@ -380,18 +376,16 @@ def join_series(
     """
     hosts = _of_hosts(ranks, local_ranks)
     series = {"seconds": edges[1:]}
-    for group, joins in ((ranks, _JOIN_RANKS), (hosts, _JOIN_HOSTS)):
-        for name, join in joins.items():
-            if all(name in own for own in group):
-                series[name] = join([own[name] for own in group], axis=0)
-    return {
-        "interval_seconds": float(edges[1] - edges[0]),
-        **dict.fromkeys((*_JOIN_RANKS, *_JOIN_HOSTS)),
-        **{
-            name: [float(f"{value:.{_DIGITS}g}") for value in values]
-            for name, values in series.items()
-        },
+    for name, join in _JOINS.items():
+        group = hosts if join is np.mean else ranks
+        if all(name in own for own in group):
+            series[name] = join([own[name] for own in group], axis=0)
+    rounded = {
+        name: [float(f"{value:.{_DIGITS}g}") for value in values]
+        for name, values in series.items()
     }
+    interval = float(edges[1] - edges[0])
+    return {"interval_seconds": interval, **dict.fromkeys(_JOINS), **rounded}
 
 
 def _growth(edges: Array, times: Array, total: Array) -> Array:

@@ -431,7 +431,7 @@ def test_a_page_says_what_binds_and_where_the_time_went() -> None:
 
 def test_the_headline_is_the_answer_and_its_doubt() -> None:
     run = sample_results.train(kind="emulated", rate=989.0, cache="warm")
-    run["emulation"] = {"accelerator": "own", "examples_per_second": 1067.0}
+    run["emulated_seconds_per_step"] = run["config"]["batch_size"] / 1067.0
     run["host_load"] = {"others_cpu_fraction": 0.65}
 
     for gates in ([], run["gates"]):
