@@ -116,23 +116,6 @@ class Gate:
     comparison: str
     limit: float
 
-    def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise ValueError(
-                f"A gate's metric must be one of {', '.join(METRICS)}; got "
-                f"{self.metric!r}.{errors.did_you_mean(self.metric, METRICS)}"
-            )
-        if self.comparison not in _COMPARISONS:
-            raise ValueError(
-                f"A gate's comparison must be one of {' '.join(_COMPARISONS)}, got "
-                f"{self.comparison!r}."
-            )
-        if METRICS[self.metric].at_most_one and not 0 <= self.limit <= 1:
-            raise ValueError(
-                f"{self.metric} is a share: its limit must be 0 to 1, or 0% to 100%; "
-                f"got {self.limit:g}."
-            )
-
     @classmethod
     def parse(cls, text: str) -> "Gate":
         """Reads a metric, a comparison and a limit; for ratios, 3% means 0.03."""
@@ -143,12 +126,22 @@ class Gate:
                 f"stall<=3%, au>=0.90 or p99_step_ms<=50; got {text!r}. The metrics "
                 f"are {', '.join(METRICS)}."
             )
-        metric, limit = match["metric"], float(match["limit"])
+        name, limit = match["metric"], float(match["limit"])
+        if (metric := METRICS.get(name)) is None:
+            raise ValueError(
+                f"A gate's metric must be one of {', '.join(METRICS)}; got {name!r}."
+                f"{errors.did_you_mean(name, METRICS)}"
+            )
         if match["percent"]:
-            if metric in METRICS and not METRICS[metric].is_ratio:
-                raise ValueError(f"{metric} is no ratio: give no % in {text!r}.")
+            if not metric.is_ratio:
+                raise ValueError(f"{name} is no ratio: give no % in {text!r}.")
             limit /= 100
-        return cls(metric, match["comparison"], limit)
+        if metric.at_most_one and limit > 1:
+            raise ValueError(
+                f"{name} is a share: its limit must be 0 to 1, or 0% to 100%; got "
+                f"{limit:g}."
+            )
+        return cls(name, match["comparison"], limit)
 
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"

@@ -74,13 +74,12 @@ def with_images(pipeline: tfpipe.Pipeline) -> tfpipe.Pipeline:
     Args:
         pipeline: A preset's, with whole_batches=False: a cache keeps single examples.
     """
-    for index, stage in enumerate(pipeline.stages):
-        if isinstance(stage, tfpipe.Map):
-            before, after = _parted(stage)
-            stages = [*pipeline.stages]
-            stages[index : index + 1] = [before, tfpipe.Cache("ram"), after]
-            return dataclasses.replace(pipeline, stages=stages)
-    raise ValueError(f"--ram_cache=images needs a pipeline with a map, got {pipeline}.")
+    stages = [*pipeline.stages]
+    maps = ((n, s) for n, s in enumerate(stages) if isinstance(s, tfpipe.Map))
+    index, stage = next(maps)  # a preset with images has a map
+    before, after = _parted(stage)
+    stages[index : index + 1] = [before, tfpipe.Cache("ram"), after]
+    return dataclasses.replace(pipeline, stages=stages)
 
 
 def _parted(stage: tfpipe.Map) -> tuple[tfpipe.Map, tfpipe.Map]:
@@ -250,15 +249,14 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
         cache: Any = config.shard_cache()
         try:
             there = cache.fill(config.data_dir, setting.source.split).num_bytes_present
-        except (ValueError, OSError, tfpipe.errors.TfpipeError) as found:
-            error = str(found)
-        else:
             if there < setting.num_bytes:
                 error = (
                     f"the split has {setting.num_bytes / 1e9:.3f} GB, of which "
                     f"{there / 1e9:.3f} GB fit in the shard cache. Raise "
                     "--shard_cache_max_gb, or take a larger disk."
                 )
+        except (ValueError, OSError, tfpipe.errors.TfpipeError) as found:
+            error = str(found)
     if errors := [text for text in ranks.gather(error) if text]:
         raise ValueError(f"--cache=warm: {errors[0]}")
 

@@ -247,8 +247,6 @@ def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     spread is at most 5 %.
     """
     rates = [float(result["examples_per_second"]) for result in results]
-    if len(rates) < 2:
-        raise ValueError(f"--repeat must be >= 2 to compare runs, got {len(rates)}.")
     spread = (max(rates) - min(rates)) / statistics.fmean(rates)
     return {
         "num_runs": len(rates),

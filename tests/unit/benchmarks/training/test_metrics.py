@@ -371,11 +371,6 @@ def test_reproducible_is_within_5_percent(
     assert found["examples_per_second_per_run"] == rates
 
 
-def test_one_run_reproduces_nothing() -> None:
-    with pytest.raises(ValueError, match="must be >= 2 to compare runs, got 1"):
-        metrics.reproducibility([{"examples_per_second": 1.0}])
-
-
 def test_unknown_storage_bytes_of_one_rank_are_unknown_in_all() -> None:
     traces = [_trace([0.0], [1.0], 8), _trace([0.0], [1.0], 8, storage_bytes=None)]
 
