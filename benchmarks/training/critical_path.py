@@ -352,8 +352,9 @@ def _blame_silence(seconds: Array, blamed: Indices, silent: Array) -> None:
 
 
 _FELT = 0.05  # share of the time of the job, from which on a slow link is named
-# Part of the communication that the longer wait of a rank must explain.
-# The others wait too: their receipts queue behind the bytes on the slow link.
+# Part of the communication that the longer wait of a rank must explain. The others wait
+# too: their receipts queue behind the bytes on the slow link. Measured: 0.37 to 0.59
+# with a sender of 10 Mbit/s and queues of 200 to 10 ms, 0.04 if both senders are slow.
 _EXPLAINED = 0.25
 
 
