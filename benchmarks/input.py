@@ -26,6 +26,7 @@ the object lists the parts without a result. Exit code: 0 done, 1 an error.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -35,15 +36,16 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import tfpipe
 from benchmarks.models import accelerators, catalog
 from benchmarks.options.config import OF_CACHES, RUN, UNUSED_STORE, DataOptions, unused
 from benchmarks.planning import published
 from benchmarks.reporting import answers, output
-from benchmarks.system.time_limit import TimeLimit, seconds_since_start
 from tfpipe import cli
 from tfpipe.cli import output as cli_output
 from tfpipe.cli.progress import Progress
@@ -62,6 +64,72 @@ GROUPS = (
 # The parts, and their times relative to each other.
 _WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
 PARTS = tuple(_WEIGHTS)
+
+
+Value = TypeVar("Value")
+
+
+class TimeLimit:
+    """The seconds that a command may take, from the start of the command on.
+
+    Args:
+        used: Seconds since the start of the command.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        *,
+        used: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._end = math.inf if seconds is None else clock() - used + seconds
+
+    def left(self) -> float:
+        """Returns the remaining seconds; `math.inf` without a limit."""
+        return self._end - self._clock()
+
+    def share(self, weights: Mapping[str, float], parts: Sequence[str]) -> float:
+        """Returns the seconds for the first of the remaining parts.
+
+        Args:
+            weights: Durations of the parts, relative to other parts.
+        """
+        return self.left() * weights[parts[0]] / sum(weights[part] for part in parts)
+
+    def run(self, function: Callable[[], Value]) -> Value:
+        """Calls a function and returns its result.
+
+        Raises:
+            TimeoutError: If no time is left, or the function has not returned when the
+                time is over. The thread of the function then dies with the process.
+        """
+        if self.left() == math.inf:
+            return function()
+        outcome = concurrent.futures.Future[Value]()
+
+        def call() -> None:
+            try:
+                outcome.set_result(function())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        if self.left() > 0:
+            # Not of a pool, whose threads the process waits for at its end.
+            threading.Thread(target=call, daemon=True).start()
+            concurrent.futures.wait([outcome], self.left())
+        if not outcome.done():
+            raise TimeoutError
+        return outcome.result()
+
+
+def seconds_since_start() -> float:
+    """Returns the age of the process in seconds."""
+    # The 22nd field of proc(5), in ticks since the machine started: no wall clock.
+    fields = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
 
 @cli.options

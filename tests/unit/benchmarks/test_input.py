@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import input as benchmark
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.system.time_limit import TimeLimit
+from benchmarks.input import TimeLimit
 from tests.support.faults.clock import Clock
 from tests.support.processes import commands
 

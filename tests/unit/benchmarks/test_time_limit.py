@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from benchmarks.system.time_limit import TimeLimit, seconds_since_start
+from benchmarks.input import TimeLimit, seconds_since_start
 from tests.support.faults.clock import Clock
 
 WEIGHTS = {"short": 1.0, "long": 3.0}
