@@ -293,9 +293,7 @@ def _details(collection: Collection) -> Iterator[tuple[Group, str, str | None]]:
     for entry in collection.entries:
         if entry.kind == "sweep":
             continue
-        # The picture of benchmarks.input is a chart of an older version.
-        path = None if entry.kind == "input" else entry.median.picture
-        picture = _jpeg(path) if path else ""
+        picture = _jpeg(path) if (path := entry.median.picture) else ""
         is_too_large = len(picture) > budget
         budget -= 0 if is_too_large else len(picture)
         yield entry, command_line(entry.median), None if is_too_large else picture

@@ -52,8 +52,8 @@ def gates(groups: Sequence[Group]) -> Table:
 
 def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     missed = [gate for gate in repeats if not gate.passed]
-    worst = min(missed or repeats, key=lambda gate: _margin(gate) or 0)
-    margin, measured, note = _margin(worst), worst.measured, worst.text
+    worst = min(missed or repeats, key=lambda gate: gate.margin or 0)
+    margin, measured, note = worst.margin, worst.measured, worst.text
     if margin is None or measured is None:
         pass  # the text says more
     elif missed and margin >= 0:  # refused although the limit is met
@@ -68,14 +68,6 @@ def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     if missed and len(repeats) > 1:
         note = note.rstrip(".") + f", in {len(missed)} of {len(repeats)} repeats"
     return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")
-
-
-def _margin(gate: GateAnswer) -> float | None:
-    """Returns the margin of a gate, also of a result without a stored margin."""
-    if gate.measured is None or gate.limit is None:
-        return gate.margin
-    margin = gate.measured - gate.limit
-    return -margin if "<" in gate.gate else margin
 
 
 def runs(groups: Sequence[Group]) -> Table:

@@ -320,6 +320,7 @@ def test_repeats_with_the_same_doubt_say_it_once() -> None:
                 "text": "au>=50% is not met: got 90%, not in a steady state: short.",
                 "measured": 0.9,
                 "limit": 0.5,
+                "margin": 0.4,
             }
         ]
 
