@@ -206,16 +206,10 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-    results = {}
+    results: dict[str, dict[str, Any]] = {}
+    same = {key: getattr(setting, key) for key in ("seat", "beat", "progress")}
     for name, config in bars.configs(setting.config).items():
-        single = make_setting(
-            config,
-            ranks,
-            seat=setting.seat,
-            beat=setting.beat,
-            progress=setting.progress,
-        )
-        results[name] = _measure(single, ranks)
+        results[name] = _measure(make_setting(config, ranks, **same), ranks)
         _tell(f"{name} alone" if name != "real" else "both", results[name], ranks)
     num_cores = sum(ranks.gather(setting.seat.num_threads))
     figures = results["real"] | {"bars": bars.compare(results, num_cores)}

@@ -129,14 +129,9 @@ def make_train_step(
     for slower ranks, and the communication that no computing hides. XLA compiles the
     parts before and after the average, because XLA has no operation of Horovod.
     """
-    function = _train_function(
-        model,
-        optimizer,
-        setting.pipeline,
-        ranks,
-        xla=setting.config.xla,
-        fp16=setting.config.fp16_allreduce,
-    )
+    config, pipeline = setting.config, setting.pipeline
+    how = {"xla": config.xla, "fp16": config.fp16_allreduce}
+    function = _train_function(model, optimizer, pipeline, ranks, **how)
     stop, asked = setting.stop, (tf.zeros([]), tf.ones([]))
 
     def step(batch: Batch) -> StepResult:
@@ -346,9 +341,7 @@ def _sums(batch: Batch, logits: tf.Tensor) -> Sums:
 def _outcome(sums: Sums) -> StepResult:
     """Copies the sums of a batch to the host, after the work of the device."""
     loss, num_correct, num_examples = sums
-    return StepResult(
-        loss=float(loss), num_correct=int(num_correct), num_examples=int(num_examples)
-    )
+    return StepResult(int(num_examples), float(loss), int(num_correct))
 
 
 def _num_examples(batch: Batch) -> int:
