@@ -76,7 +76,7 @@ def assign(
 ) -> Seat:
     """Returns the seat of a rank: the usable cores of a node or of several nodes.
 
-    A single rank keeps all cores, as do the ranks of a host with a single node.
+    A single rank, and the ranks of a host with a single node, keep all cores.
     """
     usable = [index for index, node in enumerate(nodes) if node & free.cores]
     if len(usable) < 2 or num_local_ranks == 1:

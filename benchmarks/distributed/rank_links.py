@@ -39,13 +39,10 @@ class _Offer(NamedTuple):
 
 
 class Links:
-    """All links of a rank.
+    """All links of a rank, by rank.
 
     Attributes:
         unreachable: The ranks whose links broke because their hosts were out of reach.
-
-    Args:
-        sockets: Rank -> connection to the rank.
     """
 
     def __init__(self, sockets: Mapping[int, socket.socket]) -> None:
@@ -58,11 +55,9 @@ class Links:
             self._selector.register(sock, selectors.EVENT_READ, rank)
 
     def receive(self, seconds: float) -> list[tuple[int, list[Message] | None]]:
-        """Waits until messages arrive, and returns them.
+        """Waits for messages; returns (rank, messages) for each rank with messages.
 
-        Returns:
-            (rank, messages) for each rank with messages. The messages of a rank that
-            has closed its connection are None, once.
+        The messages of a rank that has closed its connection are None, once.
         """
         events = self._selector.select(seconds)
         return [(key.data, self._receive(key.data)) for key, _ in events]

@@ -51,8 +51,7 @@ class Ranks:
     ) -> list[tf.Tensor]:
         """Returns the means of tensors over ranks; also within a tf.function.
 
-        Args:
-            fp16: Whether the ranks exchange float16, half of the bytes of float32.
+        With `fp16` the ranks exchange float16, half of the bytes of float32.
         """
         if self.num_ranks == 1:
             return list(gradients)
@@ -127,8 +126,7 @@ def run_elastic(
 ) -> Result:
     """Calls `work`, and again from the last commit after a change of the ranks.
 
-    Args:
-        variables: The variables to share between ranks and to set back after a loss.
+    The ranks share the variables, and a loss sets the variables back.
     """
     if hvd is None or "HOROVOD_ELASTIC" not in os.environ:
         raise ValueError(

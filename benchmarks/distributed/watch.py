@@ -56,12 +56,7 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Peer:
-    """The last report of a rank.
-
-    Attributes:
-        heard: Time of the last report.
-        moved: Time of the last report with a new position.
-    """
+    """The last report of a rank: when it was heard, and when its position moved."""
 
     rank: int
     host: str
@@ -78,9 +73,7 @@ class Peer:
 
 @dataclasses.dataclass(kw_only=True)
 class Liveness:
-    """The reports that a rank has.
-
-    Rank 0 has reports of all ranks. Another rank has the reports of rank 0 and its own.
+    """The reports that a rank has: rank 0 of all ranks, others of rank 0 and their own.
 
     Attributes:
         timeout: Seconds that a rank may stay at the same position.
@@ -99,8 +92,7 @@ class Liveness:
     def judge(self, now: float, *, silence_limit: float) -> str | None:
         """Returns an error with the lost or late ranks; None without such ranks.
 
-        Args:
-            silence_limit: Seconds without a report after which a rank is lost.
+        A rank is lost after `silence_limit` seconds without a report.
         """
         running = [peer for peer in self.peers.values() if not peer.is_done]
         silent = [peer for peer in running if now - peer.heard > silence_limit]
@@ -413,11 +405,7 @@ EXIT_CODE = 75
 
 
 class StoppedError(Exception):
-    """A training ended by SIGTERM.
-
-    Attributes:
-        error: Why no checkpoint could be written; None if a checkpoint was written.
-    """
+    """A training ended by SIGTERM, with the `error` of its checkpoint or None."""
 
     def __init__(self, state: tfpipe.State, error: str | None = None) -> None:
         super().__init__(f"SIGTERM ended epoch {state.epoch} after step {state.step}.")
@@ -425,11 +413,7 @@ class StoppedError(Exception):
 
 
 class Stop:
-    """Whether SIGTERM has come to this rank.
-
-    Attributes:
-        is_asked: True from the first SIGTERM on, while `listening`.
-    """
+    """Whether SIGTERM has come to this rank while `listening`: `is_asked`."""
 
     is_asked = False
 

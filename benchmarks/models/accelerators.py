@@ -81,11 +81,7 @@ def find(
     flag: str = "--emulate",
     remedy: str = "--step_time_ms or --accelerators_file",
 ) -> Figure:
-    """Returns the figure of a model on an accelerator.
-
-    Args:
-        name: The accelerator, in any case; a space or "-" stands for "_".
-    """
+    """Returns the figure of a model on an accelerator, by the names of `name_of`."""
     name = name_of(name, accelerators)
     if name not in accelerators:
         names = sorted(n for n, modes in accelerators.items() if any(modes.values()))
@@ -105,7 +101,10 @@ def find(
 
 
 def name_of(text: str, accelerators: Collection[str]) -> str:
-    """Returns the name of the accelerator for a text in any case, or the text."""
+    """Returns the name of the accelerator for a text in any case, or the text.
+
+    A space or "-" stands for "_".
+    """
 
     def plain(name: str) -> str:
         return name.casefold().replace("-", "_").replace(" ", "_")

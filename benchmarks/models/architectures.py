@@ -90,10 +90,7 @@ def vgg16(image_size: int, num_classes: int) -> keras.Model:
 
 
 def tiny(image_size: int, num_classes: int) -> keras.Model:
-    """Returns a model of four strided convolutions, for tests and demonstrations.
-
-    It learns a few classes on a CPU within minutes.
-    """
+    """Returns four strided convolutions, for tests: they learn on a CPU in minutes."""
     image = x = _image_input(image_size)
     for filters in (16, 32, 64, 128):
         x = layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False)(x)
@@ -130,10 +127,7 @@ def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:
 def _resnet_conv(
     x: Tensor, filters: int, kernel: int, *, strides: int = 1, relu: bool = True
 ) -> Tensor:
-    """Adds a convolution that pads all sides equally.
-
-    Keras' padding="same" pads the sides differently if strides are 2.
-    """
+    """Adds a convolution that pads all sides equally, also with strides of 2."""
     if kernel > 1:
         x = layers.ZeroPadding2D(kernel // 2)(x)
     start = {"use_bias": False, "kernel_initializer": "he_normal"}

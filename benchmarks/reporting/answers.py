@@ -244,11 +244,7 @@ def _change(result: Result, after: Result) -> str:
 
 
 def sweep(document: Result, folder: object, plan: Sequence[str]) -> list[str]:
-    """Returns the answer of benchmarks.sweep.
-
-    Args:
-        plan: Lines about the runs of a dry run; the last line counts the others.
-    """
+    """Returns the answer of benchmarks.sweep; a plan of a dry run ends with a count."""
     failed, missed = document["failed"], len(document["gates_not_met"])
     text = f"{document['num_done']} of {count_of(document['num_runs'], 'run')} done"
     text += f", {len(failed)} failed" if failed else ""

@@ -38,8 +38,7 @@ _MOST_LOST, _FULL, _MANY, _HALF = 0.05, 0.85, 0.05, 0.5
 def of_run(result: TrainResult) -> str:
     """Returns the resource behind the largest loss, an item of `REMEDIES`.
 
-    Args:
-        result: The result of benchmarks.train; an older one has only its stall.
+    An older result has only its stall.
     """
     shares = result.critical_path.shares or {"input": result.stall_fraction or 0.0}
     losses = {

@@ -28,11 +28,7 @@ _T_95 = {
 
 
 class Estimate(NamedTuple):
-    """A mean with its variance.
-
-    Attributes:
-        basis: Source of the variance: "repeats", "steps" or "".
-    """
+    """A mean with its variance, whose source is `basis`: "repeats", "steps" or ""."""
 
     mean: float
     variance: float | None = None
@@ -89,8 +85,7 @@ def ratio(
 def _half_width(parts: Sequence[tuple[float, float]]) -> float:
     """Returns half the width of the 95 % interval of a sum of independent parts.
 
-    Args:
-        parts: Variance and degrees of freedom of the parts.
+    A part is a variance and its degrees of freedom.
     """
     total = sum(variance for variance, _ in parts)
     if not total:
@@ -159,11 +154,7 @@ class Change(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A run in both sets.
-
-    Attributes:
-        differing: Name, old and new value of each option that differs.
-    """
+    """A run in both sets; `differing` has name, old and new value of other options."""
 
     old: Group
     new: Group

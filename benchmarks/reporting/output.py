@@ -50,11 +50,7 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
-    """Writes several files; an error costs only the file of the error.
-
-    Args:
-        writers: Path -> function that writes the file. After an error the file is
-            removed.
+    """Writes files by their functions; an error costs only its file, which is removed.
 
     Raises:
         OSError: If a function failed; the message names each failed file and the error.

@@ -52,9 +52,7 @@ def digest(values: Mapping[str, Any]) -> str:
 def faults(document: Mapping[str, Any]) -> list[str]:
     """Returns a sentence for every contradiction within a result.
 
-    Args:
-        document: The JSON object. Other commands than benchmarks.train have their
-            digest checked only.
+    Commands other than benchmarks.train have their digest checked only.
     """
     problems, command = [], document.get("command")
     version = document.get("schema_version")

@@ -47,11 +47,7 @@ Item = TypeVar("Item")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result(Generic[T]):
-    """One JSON document, and its typed values.
-
-    Attributes:
-        name: Name of its file without suffix, unique in a `Collection`.
-    """
+    """One JSON document, and its typed values; the name is unique in a `Collection`."""
 
     name: str
     document: Mapping[str, Any]

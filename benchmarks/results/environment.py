@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def of_run(world: Ranks, source: Any) -> dict[str, Any]:
     """Returns the environment of a run, with its hosts and data; all ranks call it.
 
-    Args:
-        source: The source of the run, or None. A source without an index has no data.
+    A run without a source, or with a source without an index, has no data.
     """
     has_index = getattr(source, "index", None) is not None
     described = data(source) if has_index else None

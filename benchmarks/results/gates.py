@@ -106,11 +106,7 @@ _FORM = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A limit that a metric must meet.
-
-    Attributes:
-        limit: The limit, in the unit of the metric; a share is 0 to 1.
-    """
+    """A limit that a metric must meet, in the unit of the metric; a share is 0 to 1."""
 
     metric: str
     comparison: str

@@ -155,10 +155,7 @@ class SourceBytes:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """Whether the timed steps were steady, and the change of their rate.
-
-    `reached` is None in results of versions without a steady state.
-    """
+    """Whether the timed steps were steady, if known, and the change of their rate."""
 
     reached: bool | None = None
     drift: float | None = None

@@ -29,11 +29,7 @@ _KINDS: Mapping[type, tuple[Any, str]] = {
 
 
 def read(kind: type[T], value: Any) -> T:
-    """Returns a JSON value as a typed one.
-
-    Raises:
-        ValueError: If a value has another type, or a dataclass refuses its fields.
-    """
+    """Returns a JSON value as a typed one; a wrong type or field is a ValueError."""
     typed, problems = decode(kind, value)
     if problems:
         raise ValueError(problems[0])
@@ -113,11 +109,7 @@ def _fields(kind: Any) -> list[tuple[str, Any, bool]]:
 
 
 def _sound(items: Sequence[tuple[Any, Any, Any, str]], note: _Note) -> dict[Any, Any]:
-    """Returns typed values by key, with notes in place of wrong values.
-
-    Args:
-        items: Key, type, value and path of the values.
-    """
+    """Returns typed values by key, from (key, type, value, path); notes wrong ones."""
     typed = {}
     for key, kind, value, path in items:
         try:

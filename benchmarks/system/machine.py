@@ -42,11 +42,7 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A network namespace of a machine.
-
-    Attributes:
-        network: Number of the network namespace; 0 where the kernel does not tell.
-    """
+    """A network namespace of a machine; `network` is 0 if the kernel does not tell."""
 
     machine: Machine
     network: int = 0

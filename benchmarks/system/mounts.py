@@ -57,10 +57,7 @@ def filesystem(path: str | os.PathLike[str]) -> str:
 
 
 def is_remote(kind: str) -> bool:
-    """Returns whether a type of file system may have its files on another machine.
-
-    FUSE counts as well: the files may be on any machine.
-    """
+    """Returns whether a file system may have files on other machines, as FUSE may."""
     return kind in _NETWORK or _is_fuse(kind)
 
 

@@ -274,10 +274,7 @@ def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
 
 
 def used_gpus(environment: Mapping[str, str], num_gpus: int) -> list[int]:
-    """Returns the numbers of the GPUs of the ranks of this host.
-
-    Rank i of a host uses the i-th GPU that CUDA may see.
-    """
+    """Returns the GPUs of this host's ranks: rank i uses the i-th that CUDA sees."""
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     named = [int(text) for text in visible if text.strip().isdigit()]
     gpus = [index for index in named if index < num_gpus] or list(range(num_gpus))

@@ -216,14 +216,11 @@ def _of_hosts(ranks: Sequence[Any], local_ranks: Sequence[int]) -> list[Any]:
 
 
 def host_load(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the load of the hosts by others: four shares of the worst host.
+    """Returns the load of the hosts by others, from the `Sampler.figures` of all ranks.
 
-    The CPU time of a run is the time of the ranks and of their child processes. The
-    launcher and kernel threads are other processes; interrupts belong to nobody.
-    docs/reference/results.md explains the shares.
-
-    Args:
-        ranks: For each rank the `Sampler.figures`.
+    The load is four shares of the worst host, see docs/reference/results.md. The CPU
+    time of a run is the time of the ranks and of their child processes. The launcher
+    and kernel threads are other processes; interrupts belong to nobody.
     """
     machines: dict[str, list[Any]] = {}
     for figures in ranks:
@@ -364,11 +361,7 @@ def of_samples(edges: Array, samples: Sequence[Reading]) -> Series:
 def join_series(
     edges: Array, ranks: Sequence[Series], local_ranks: Sequence[int]
 ) -> dict[str, Any]:
-    """Joins the series of all ranks.
-
-    Args:
-        ranks: For each rank the series of its steps and of its samples.
-        local_ranks: Local ranks, from 0; local rank 0 stands for its host.
+    """Joins the series of all ranks; local rank 0 stands for its host.
 
     Returns:
         interval_seconds, seconds (ends of the intervals), and a list for each figure;

@@ -26,11 +26,7 @@ _OF_RECORDS: Mapping[str, Any] = dict.fromkeys(
 
 
 def configs(config: Config) -> dict[str, Config]:
-    """Returns the configs of the bars: input, synthetic and real.
-
-    Args:
-        config: A config with the model's defaults filled in.
-    """
+    """Returns the configs of the bars, by name; the model's defaults are filled in."""
     single = dataclasses.replace(config, bars=False, repeat=1, require=())
     return {
         "input": dataclasses.replace(
@@ -46,12 +42,8 @@ def configs(config: Config) -> dict[str, Config]:
 def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[str, Any]:
     """Returns the figures of the three runs, and the conclusion.
 
-    Args:
-        num_cores: Cores of all ranks together.
-
-    Returns:
-        The rates of the bars in examples a second and the busy shares of the cores, 0
-        to 1; the ratios of rates; `case`, a word, and `sentence`.
+    The figures are the rates of the bars in examples a second, the busy shares of the
+    cores of all ranks, 0 to 1, the ratios of rates, `case`, a word, and `sentence`.
     """
     rates = {name: results[name]["examples_per_second"] for name in NAMES}
     # The busy shares of the cores.

@@ -69,10 +69,8 @@ def with_images(pipeline: tfpipe.Pipeline) -> tfpipe.Pipeline:
 
     A center crop is kept as it is. A random crop differs in each epoch, so the whole
     image is kept instead: its central part, 1 / 0.875 times as large as the result. A
-    random part of that, half of the time mirrored, takes the place of the crop.
-
-    Args:
-        pipeline: A preset's, with whole_batches=False: a cache keeps single examples.
+    random part of that, half of the time mirrored, takes the place of the crop. The
+    cache keeps single examples, so the preset has whole_batches=False.
     """
     stages = [*pipeline.stages]
     maps = ((n, s) for n, s in enumerate(stages) if isinstance(s, tfpipe.Map))
@@ -185,8 +183,7 @@ class Batches:
     def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
         """Makes the next batch the first batch after a state, and begins to read ahead.
 
-        Args:
-            num_epochs: Epochs after which the batches end; None is endless.
+        The batches end after `num_epochs` epochs; None is endless.
         """
         if self._empty_caches is not None:
             source = self._empty_caches.renew(self._pipeline.source)
@@ -224,10 +221,7 @@ def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def prepare(setting: Setting, ranks: Ranks) -> tuple[CacheStatus, ...] | None:
-    """Brings the caches of every machine to the state of the config.
-
-    The caches are the page cache, a shard cache and a cache in RAM. The cache in RAM is
-    filled.
+    """Brings the page cache, shard caches and caches in RAM to the config's state.
 
     Returns:
         The status of the page caches; None if the run reads no local files.

@@ -201,11 +201,7 @@ class CriticalPath:
 
 
 def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
-    """Returns the critical path of a job.
-
-    Args:
-        ranks: The times of every rank, in the order of ranks; the ranks begin together.
-    """
+    """Returns the critical path of a job from its ranks, which begin together."""
     steps = np.stack([rank.steps for rank in ranks])
     of_ranks = np.stack([_path([rank])[0].mean(axis=0) for rank in ranks])
     if np.any(steps[..., 3] > steps[..., 2]):

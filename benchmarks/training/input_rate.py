@@ -111,12 +111,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measures the rate of a pipeline over files or a shard cache; all ranks call it.
 
-    Args:
-        most_seconds: The longest time to time.
-
-    Returns:
-        The sections of the result about the rates of all ranks; `throughput` is of the
-        rank.
+    The sections of the result are of all ranks, and `throughput` is of the rank.
     """
     source: Any = pipeline.source
     num_bytes, files = caches.split_bytes(source), caches.local_files(source)

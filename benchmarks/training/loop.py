@@ -41,10 +41,7 @@ class Checkpoint:
 
     Attributes:
         error: The last error of a save; None without errors.
-        variables: All variables of model and optimizer.
-
-    Args:
-        optimizer: The optimizer of a training.
+        variables: All variables of the model, and of the optimizer of a training.
     """
 
     def __init__(
@@ -73,13 +70,10 @@ class Checkpoint:
             )
 
     def restore(self) -> tfpipe.State | None:
-        """Loads the newest checkpoint, if there is one.
+        """Loads the newest checkpoint; returns how far the data was read, or None.
 
         All ranks call it together. Every rank then has rank 0's values, also if there
         is no checkpoint: new weights are random.
-
-        Returns:
-            How far the data was read when it was saved; None if there is none.
         """
         path = self._manager.latest_checkpoint if self._manager else None
         if path:
@@ -162,10 +156,7 @@ def train_elastic(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 
 def _committer(committed: Committed, ranks: Ranks) -> AfterStep:
-    """Returns a function to call after each step, which commits from time to time.
-
-    It commits every _STEPS_BETWEEN_COMMITS steps and at the end of an epoch.
-    """
+    """Returns a function that commits after some steps, and at the end of an epoch."""
     used: list[npt.NDArray[np.int64]] = []
 
     def after_step(step: Step, state: tfpipe.State, _: Pause) -> None:

@@ -93,10 +93,7 @@ def utilization(traces: Sequence[Trace]) -> float | None:
     The numerator is the compute time of the epoch without the first step. The
     denominator is the time of the epoch without wait and compute of the first step, but
     with the time between steps and the waits for other ranks. An epoch of a single step
-    has no utilization.
-
-    Returns:
-        0 to 1; None if no epoch has at least two steps on every rank.
+    has no utilization. Without an epoch of two steps on every rank the figure is None.
     """
     shares = [_by_epoch(trace) for trace in traces]
     epochs = sorted(set(shares[0]).intersection(*shares))
@@ -199,9 +196,7 @@ def learning(traces: Sequence[Trace]) -> dict[str, Any]:
 def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
     """Returns the first step with a loss that is not finite; None without such a step.
 
-    Returns:
-        step: number of the step, from 1, warm-up included. ranks: the ranks with such a
-        loss. text: a sentence.
+    The step counts from 1, warm-up included. `ranks` are all ranks with such a loss.
     """
     losses = np.stack([trace.steps["loss"] for trace in traces])
     wrong = ~np.isfinite(losses)
@@ -223,8 +218,7 @@ def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
 def coverage(counts: Sequence[npt.NDArray[np.int64]]) -> dict[str, int] | None:
     """Returns how often records were used, over all ranks; None if data is synthetic.
 
-    Args:
-        counts: For each rank int64 [num_records], the uses of the records.
+    The counts of a rank are int64 [num_records].
     """
     total = np.sum(counts, axis=0)
     if len(total) == 0:

@@ -255,11 +255,7 @@ def _report_path(config: Config, result: dict[str, Any]) -> pathlib.Path | None:
 
 
 def _write_report(path: pathlib.Path, setting: Setting, result: dict[str, Any]) -> None:
-    """Writes the result, and the `.png` of a batch beside it.
-
-    Raises:
-        OSError: If a file cannot be written; the other file is written all the same.
-    """
+    """Writes the result and a picture of a batch; an error costs only its own file."""
     config = setting.config
     path.parent.mkdir(exist_ok=True)
 

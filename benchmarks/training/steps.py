@@ -151,10 +151,7 @@ def make_train_step(
 
 
 def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
-    """Returns a step for loss and correct predictions; the step trains nothing.
-
-    Examples whose mask is 0 do not count.
-    """
+    """Returns a step for loss and correct predictions, without masked examples."""
 
     @_compiled(xla=setting.config.xla)
     def function(batch: Batch) -> Sums:
@@ -190,9 +187,6 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
     In training with several ranks a step ends with the average of a number over the
     ranks, so that late ranks delay the others. The wait is `StepResult.averaging` and
     not part of `seconds`. The time to average real gradients is not emulated.
-
-    Args:
-        seconds: Time of a step, without the wait for other ranks.
     """
     is_together = setting.config.mode == "train" and ranks.num_ranks > 1
     # The value is an argument. TensorFlow would fold a constant: the average would run

@@ -210,10 +210,7 @@ def _steps(
 
 
 def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
-    """Returns the ids of the records of a batch, without padding.
-
-    Synthetic batches have no records: the array is empty.
-    """
+    """Returns the ids of the records of a batch, without padding; none if synthetic."""
     if "record_id" not in batch:
         return np.empty(0, np.int64)
     ids: npt.NDArray[np.int64] = batch["record_id"].numpy()
@@ -226,8 +223,7 @@ def traced(
 ) -> Iterator[StepFunction]:
     """Yields the step function that traces the steps of the config on rank 0.
 
-    Args:
-        num_steps: Steps of the run, the warm-up included.
+    `num_steps` counts the steps of the run, the warm-up included.
     """
     chosen = config.traced_steps or range(0)
     if chosen.stop > num_steps:

@@ -242,11 +242,7 @@ def _charts(
     get: Callable[[TrainResult], _Values],
     draw: Callable[[Mapping[Group, _Values], int], Chart],
 ) -> list[Chart]:
-    """Returns charts with at most six groups, of the groups with values.
-
-    Args:
-        draw: Takes the values of a chart, and the number of groups in all charts.
-    """
+    """Returns charts with at most six groups, of the groups with values."""
     items, charts = [(g, values) for g in groups if (values := get(g.values))], []
     for index, start in enumerate(range(0, len(items), frame.MAX_COLORS), 1):
         drawn = dict(items[start : start + frame.MAX_COLORS])

@@ -99,11 +99,9 @@ def rows_of(label: str, points: Sequence[SweptPoint]) -> list[PointRow]:
 
 
 def points(rates: Mapping[int, Sequence[float]]) -> list[SweptPoint]:
-    """Computes the scaling of a series, in the order of the numbers of ranks.
+    """Computes the scaling from the images/s of the repeats, by number of ranks.
 
-    Args:
-        rates: Number of ranks -> images/s of all ranks, a value for each repeat. A
-            number of ranks without values gets no point.
+    A number of ranks without values gets no point.
     """
     single, ordered = rates.get(1, ()), sorted(rates.items())
     return [point(ranks, repeats, single) for ranks, repeats in ordered if repeats]
