@@ -175,14 +175,19 @@ class Meter:
             self._end(self._begin).result()  # before the files leave
             self._restart(state)
 
+    def end(self) -> None:
+        """Ends the timed steps: bytes that storage gives later do not count."""
+        if self._begin is not None:
+            self._end(self._begin)
+            self._begin = None
+
     def finish(self, num_examples: Callable[[int], int]) -> list[list[EpochReads]]:
-        """Ends the timed steps; returns the reads of every rank by epoch.
+        """Returns the reads of every rank by epoch.
 
         Args:
             num_examples: Returns the examples in the rank's timed steps of an epoch.
         """
-        if self._begin is not None:
-            self._end(self._begin)
+        self.end()
         self._thread.shutdown()
         here = Host.here()
         epochs = [

@@ -269,8 +269,10 @@ def proof(
 
     Returns:
         The section `cache` of the result, unless `before` is None, and the section
-        `storage`, unless the run read no records. Where the kernel does not count the
-        reads, or memory is the storage, also the bytes from storage and their rate.
+        `storage`, unless the run read no records. Where the epochs tell the bytes from
+        storage, also these bytes and their rate: the kernel's count of the processes
+        has reads of other files, and reads that a slow disk still owes. Where the
+        kernel does not count, the bytes and the rate are those of the epochs too.
     """
     config = setting.config
     if config.synthetic:
@@ -295,9 +297,11 @@ def proof(
         num_steps=setting.source.steps_per_epoch,
         state=config.cache,
     )
+    stored = _stored(epochs, figures)
     counted = all(s.counts_reads is True and not s.is_memory for s in before)
+    is_better = stored["storage_bytes_read"] is not None or not counted
     return {
-        **({} if counted else _stored(epochs, figures)),
+        **(stored if is_better else {}),
         "storage": storage(
             config, epochs, ram_cache=config.ram_cache, remark=next(remarks, "")
         ),

@@ -99,6 +99,7 @@ def run_steps(
                 ranks.gather(None)  # a barrier: all ranks start together
                 sampler.start_timing()  # first: the call takes some milliseconds
                 recorder.start_timing()
+        meter.end()
         setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
     if index < num_warmup:  # the last step was still a warm-up step
