@@ -63,6 +63,8 @@ def _bound(result: TrainResult) -> str:
     slowest = result.critical_path.slowest
     if slowest.cause:
         text += f"; rank {slowest.rank} {_CAUSES[slowest.cause]}"
+    if result.network_text:
+        text += f"; the network brought {result.network_text}"
     if result.slow_link:
         text += f"; rank {result.slow_link.rank} is behind a slow network"
     return text

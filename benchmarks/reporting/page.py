@@ -146,6 +146,8 @@ def _in_short(group: Group) -> str:
     if not result.critical_path.shares:
         return text
     lost = f"Bound by {binding.of_run(result)}. {result.critical_path.text}"
+    if network := result.network_text:
+        lost += f" The network brought {network}."
     return f"{text} {lost}".strip()
 
 

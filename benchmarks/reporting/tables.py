@@ -54,14 +54,14 @@ def _gate(repeats: Sequence[GateAnswer]) -> Cell:
     missed = [gate for gate in repeats if not gate.passed]
     worst = min(missed or repeats, key=lambda gate: gate.margin or 0)
     margin, measured, note = worst.margin, worst.measured, worst.text
+    is_share = "%" in worst.gate
+    value = percent(measured) if is_share else f"{measured or 0:,.6g}"
     if margin is None or measured is None:
         pass  # the text says more
     elif missed and margin >= 0:  # refused although the limit is met
         is_unsteady = "steady state" in note
-        note = "limit met, but not in a steady state" if is_unsteady else note
+        note = f"{value}: limit met, but not in a steady state" if is_unsteady else note
     else:
-        is_share = "%" in worst.gate
-        value = percent(measured) if is_share else f"{measured:,.6g}"
         size = f"{abs(margin) * 100:.1f} points" if is_share else f"{abs(margin):,.3g}"
         beyond = "over" if "<" in worst.gate else "short"
         note = f"{value}, {size} {beyond if missed else 'to spare'}"

@@ -430,6 +430,15 @@ class TrainResult(MeasuredResult):
     gates: tuple[GateAnswer, ...] = ()
 
     @property
+    def network_text(self) -> str:
+        """MB/s that the network brought to each of several hosts, or ""."""
+        rates = self.telemetry.network_received_megabytes_per_second_per_host
+        each = " + ".join("?" if rate is None else f"{rate:,.1f}" for rate in rates)
+        use = self.network_utilization
+        of_link = "" if use is None else f", {use:.1%} of the busiest link"
+        return f"{each} MB/s{of_link}" if rates[1:] else ""
+
+    @property
     def ideal_examples_per_second(self) -> float | None:
         """Rate of emulated accelerators that never wait; None for a real model."""
         step, batch = self.emulated_seconds_per_step, self.config.batch_size

@@ -198,7 +198,8 @@ class Curve(NamedTuple):
     show: Callable[[float | None], str] = frame.amount
 
 
-_STORAGE = Curve("From storage, MB/s", lambda s: s.storage_megabytes_per_second)
+# The kernel counts a read when a process asks, also before a slow disk answers.
+_STORAGE = Curve("Asked of storage, MB/s", lambda s: s.storage_megabytes_per_second)
 _RATE = Curve("Images/s", lambda s: s.examples_per_second)
 _RESIDENT = Curve("Data in memory", lambda s: s.resident_fraction, frame.percent)
 _CURVES = (

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks import report
-from benchmarks.reporting import output, page
-from benchmarks.results import collection as results
+from benchmarks.reporting import answers, output, page
+from benchmarks.results import collection as results, tree
 from benchmarks.results.collection import Collection, Result
+from benchmarks.results.train_result import TrainResult
 from tests.support.data import sample_results
 from tests.support.processes import commands
 from tfpipe.pages import frame
@@ -329,7 +330,7 @@ def test_repeats_with_the_same_doubt_say_it_once() -> None:
     (doubt,) = [text for text in found.texts("li") if "Short" in text]
     assert doubt.endswith("Short a. (2 of 2 repeats)")
     notes = found.texts("small")
-    assert "limit met, but not in a steady state, in 2 of 2 repeats" in notes
+    assert "0.9: limit met, but not in a steady state, in 2 of 2 repeats" in notes
 
 
 def test_many_runs_with_the_same_doubt_share_a_sentence() -> None:
@@ -423,11 +424,19 @@ def test_a_page_says_what_binds_and_where_the_time_went() -> None:
     run = sample_results.train(num_ranks=2, rate=83.0)
     run["environment"] = {**run["environment"], "hosts": hosts}
     run["critical_path"] = {"shares": shares, "text": "Communication took 94.0%."}
+    received = {"network_received_megabytes_per_second_per_host": [23.2, None]}
+    run |= {"network_utilization": 0.019, "telemetry": received}
 
     found = parse(run=run)
+    bound = answers.train(tree.read(TrainResult, run), None)[1]
 
     assert "on two ranks on two hosts" in found.texts("h1")[0]
-    assert "Bound by communication. Communication took 94.0%." in found.texts("li")[0]
+    brought = "he network brought 23.2 + ? MB/s, 1.9% of the busiest link"
+    assert (
+        f"Bound by communication. Communication took 94.0%. T{brought}."
+        in found.texts("li")[0]
+    )
+    assert bound.endswith(f"; t{brought}")
 
 
 def test_the_headline_is_the_answer_and_its_doubt() -> None:

@@ -46,7 +46,7 @@ def test_knee_is_drawn_and_said() -> None:
     first = chart.plots[0].spec
     assert [row["x"] for row in first["layer"][-1]["data"]["values"]] == [42.0]
     assert [plot.title for plot in chart.plots] == [
-        *("Images/s", "Waiting for input", "From storage, MB/s", "Data in memory"),
+        *("Images/s", "Waiting for input", "Asked of storage, MB/s", "Data in memory"),
         *("Processors of the hosts", "GPUs"),
     ]
 
