@@ -95,11 +95,12 @@ def _held(window: Example) -> tf.data.Dataset:
 def _offsets(window: Example) -> Example:
     """Returns paths, byte offsets and sizes of a window's records, in their order."""
     offsets, sizes = window["record_byte_offset"], window["record_num_bytes"]
-    counts = window["num_records"]
-    begin = window["byte_offset"]
-    last = tf.cumsum(counts) - 1
+    ends = tf.cumsum(window["num_records"])
+    last = ends - 1
     asked = record_op.read_ahead(
-        window["path"], begin, tf.gather(offsets, last) + tf.gather(sizes, last)
+        window["path"],
+        window["byte_offset"],
+        tf.gather(offsets, last) + tf.gather(sizes, last),
     )
     num_records = tf.size(offsets, tf.int64)
     order = tf.data.Dataset.range(num_records)
@@ -108,13 +109,13 @@ def _offsets(window: Example) -> Example:
     order = batch_or_empty(order.batch(num_records))
     with tf.control_dependencies([asked]):
         order = tf.slice(order, [window["skip"]], [window["take"]])
-    first = tf.repeat(window["first_record"] - (last + 1 - counts), counts)
-    on_disk = {
-        "path": tf.repeat(window["path"], counts),
-        "byte_offset": offsets,
-        "num_bytes": sizes,
-        "record_id": first + tf.range(num_records),
+    extent = tf.searchsorted(ends, order, side="right")
+    first = window["first_record"] - (ends - window["num_records"])
+    return {
+        "path": tf.gather(window["path"], extent),
+        "byte_offset": tf.gather(offsets, order),
+        "num_bytes": tf.gather(sizes, order),
+        "record_id": tf.gather(first, extent) + order,
+        "is_real": tf.fill([window["take"]], window["is_real"]),
+        "epoch_seed": window["epoch_seed"],
     }
-    in_order = {name: tf.gather(value, order) for name, value in on_disk.items()}
-    real = tf.fill([window["take"]], window["is_real"])
-    return in_order | {"is_real": real, "epoch_seed": window["epoch_seed"]}
