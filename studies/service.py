@@ -5,7 +5,9 @@
 Question: how much of the rate in process do two workers of a tf.data service on the
 same host give, and does compression pay? Variants: "process" is imagenet_train in the
 process of the study; "service" lets the workers do all the work, "compressed" does so
-with Snappy, and "examples" has Batch after the service. A round reads
+with Snappy, and "examples" has Batch after the service. Two variants are the parts of
+"service": "tensorflow" reads in process with TensorFlow, as the workers do; for
+"constant" the workers repeat a random batch. A round reads
 --num_timed_images images with every variant, in turns; a first round is not counted.
 CPU-seconds are the sum over the process of the study, the dispatcher and all workers,
 in the middle of a long epoch. By sampling, any data set gives a long epoch: an epoch
@@ -26,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import psutil
 
@@ -72,12 +75,16 @@ def table(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _pipelines(job: harness.Job, address: str) -> dict[str, tfpipe.Pipeline]:
-    def preset(**options: bool) -> tfpipe.Pipeline:
-        # An epoch has the timed images, and half as many before and after.
-        num_draws = job.num_timed_images * 3 // 2
+    # An epoch has the timed images, and half as many before and after.
+    num_draws = job.num_timed_images * 3 // 2
+
+    def preset(
+        reading: Literal["auto", "tensorflow"] = "auto", **options: bool
+    ) -> tfpipe.Pipeline:
         source = tfpipe.TFRecordSource(
             job.data_dir,
             batch_size=job.batch_size,
+            reading=reading,
             sampling=tfpipe.Sampling(balance=0.0, num_draws=num_draws),
             # A multiple of the batch, and small: the workers share the last windows.
             window_size=4 * job.batch_size,
@@ -101,7 +108,22 @@ def _pipelines(job: harness.Job, address: str) -> dict[str, tfpipe.Pipeline]:
         "service": with_service(plain, end),
         "compressed": with_service(plain, end, compress=True),
         "examples": with_service(single, batch),
+        "tensorflow": preset(reading="tensorflow"),
+        "constant": _constant(job, address, num_draws // job.batch_size),
     }
+
+
+def _constant(job: harness.Job, address: str, num_steps: int) -> tfpipe.Pipeline:
+    """Returns a pipeline whose workers repeat a random batch."""
+    import tensorflow as tf  # takes seconds
+
+    source = tfpipe.SyntheticSource(
+        batch_size=job.batch_size, steps_per_epoch=num_steps, image_size=job.image_size
+    )
+    sent = tf.data.experimental.service.distribute(
+        "parallel_epochs", f"grpc://{address}", compression=None
+    )
+    return tfpipe.Pipeline(source, [sent])
 
 
 def _run(

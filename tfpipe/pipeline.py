@@ -13,10 +13,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import at_exit, errors
-from tfpipe.consumers import classes, for_keras, numpy_batches, preprocess
+from tfpipe.consumers import classes, for_keras, numpy_batches
 from tfpipe.consumers.for_keras import ClassWeights, DeviceOps
 from tfpipe.consumers.numpy_batches import NumpyBatches
-from tfpipe.consumers.preprocess import Images
 from tfpipe.consumers.reminder import Reminder
 from tfpipe.ops import identity
 from tfpipe.pages import page
@@ -28,6 +27,7 @@ from tfpipe.stages import faults
 from tfpipe.tuning import Tuning, without_tuning
 
 if TYPE_CHECKING:
+    from tfpipe.consumers.preprocess import Images
     from tfpipe.reading.read_path import ReadPath
 
 __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
@@ -368,7 +368,7 @@ class Pipeline:
         return classes.weights(self.class_counts, self.class_names, power)
 
     def preprocess(
-        self, images: Images, *, apply_device_ops: bool = True
+        self, images: "Images", *, apply_device_ops: bool = True
     ) -> npt.NDArray[Any]:
         """Returns images as the pipeline would deliver them, for `model.predict`.
 
@@ -396,6 +396,8 @@ class Pipeline:
         """
         is_applied = errors.require_bool("", "apply_device_ops", apply_device_ops)
         ops = self.device_ops if is_applied else ()
+        from tfpipe.consumers import preprocess  # imports Pillow
+
         return preprocess.preprocess(self.source, self.stages, ops, images)
 
     @property
