@@ -8,10 +8,14 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import pathlib
 import struct
+import threading
 from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from tfpipe.location import atomic
 
@@ -19,6 +23,10 @@ from tfpipe.location import atomic
 BLOCK_BYTES = 4096
 
 _PUNCH_HOLE_KEEP_SIZE = 1 | 2
+# Bytes of a write past the page cache, from a buffer of the thread: the disk needs
+# memory at the start of a page. Fewer bytes are not worth the wait for the disk.
+_DIRECT_BYTES = 1 << 20
+_of_thread = threading.local()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # From so many files on, one sync of the file system takes less time than their own.
@@ -101,6 +109,54 @@ def allocate(descriptor: int, start: int, num_bytes: int) -> None:
     """
     if num_bytes:
         os.posix_fallocate(descriptor, start, num_bytes)
+
+
+def write(
+    descriptor: int, content: memoryview, offset: int, *, is_direct: bool = False
+) -> None:
+    """Writes bytes at an offset of a file.
+
+    Args:
+        descriptor: The file.
+        content: The bytes.
+        offset: Offset of the bytes.
+        is_direct: Whether whole blocks go past the page cache to the disk, where the
+            file system can: this takes less CPU time, but a reader waits for the disk.
+    """
+    done = 0
+    if is_direct and len(content) >= _DIRECT_BYTES:
+        begin = -offset % BLOCK_BYTES
+        blocks = content[begin:][: (len(content) - begin) // BLOCK_BYTES * BLOCK_BYTES]
+        done = begin + _write_blocks(descriptor, blocks, offset + begin)
+        _write_all(descriptor, content[:begin], offset)
+    _write_all(descriptor, content[done:], offset + done)
+
+
+def _write_all(descriptor: int, content: memoryview, offset: int) -> None:
+    while content:
+        count = os.pwrite(descriptor, content, offset)
+        content, offset = content[count:], offset + count
+
+
+def _write_blocks(descriptor: int, blocks: memoryview, offset: int) -> int:
+    """Writes whole blocks past the page cache; returns the bytes that were written."""
+    if not hasattr(_of_thread, "buffer"):
+        _of_thread.buffer = mmap.mmap(-1, _DIRECT_BYTES)
+    buffer = np.frombuffer(_of_thread.buffer, np.uint8)
+    source, done = np.frombuffer(blocks, np.uint8), 0
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+        while done < len(blocks):
+            part = source[done:][: len(buffer)]
+            buffer[: len(part)] = part  # other threads run meanwhile
+            done += os.pwrite(descriptor, buffer[: len(part)].data, offset + done)
+            done -= done % BLOCK_BYTES
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # this file system, or disk, has no such writes
+            raise
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    return done
 
 
 def punch(descriptor: int, start: int, stop: int) -> None:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tfpipe import errors
 from tfpipe.errors import count_of
@@ -229,7 +228,7 @@ class Downloader:
         batch = min(max(_BATCH, _BATCH_BYTES // mean), _MOST_IN_BATCH)
         self._wishes = Wishes(batch)
         self._publisher = Publisher(fetcher, fetcher.pieces)
-        self._starting = threading.Lock()
+        self._is_filling, self._starting = False, threading.Lock()
         self._threads: list[threading.Thread] = []
 
     def _start(self) -> None:
@@ -293,17 +292,20 @@ class Downloader:
         """
         store, wishes = self._store, self._wishes
         self._start()
-        is_first = True
-        while is_first or (store.marks[pieces] == stores.FETCHING).any():
-            is_first, wishes.last_failure = False, None
-            self.ahead(reader, pieces)
-            yield
-            while wishes.is_busy(_PROGRESS_SECONDS):
+        is_first = self._is_filling = True
+        try:
+            while is_first or (store.marks[pieces] == stores.FETCHING).any():
+                is_first, wishes.last_failure = False, None
+                self.ahead(reader, pieces)
                 yield
-            if wishes.last_failure is not None:
-                raise wishes.last_failure
-            if (store.marks[pieces] == stores.FETCHING).any():
-                time.sleep(_POLL_SECONDS)  # another process fetches it
+                while wishes.is_busy(_PROGRESS_SECONDS):
+                    yield
+                if wishes.last_failure is not None:
+                    raise wishes.last_failure
+                if (store.marks[pieces] == stores.FETCHING).any():
+                    time.sleep(_POLL_SECONDS)  # another process fetches it
+        finally:
+            self._is_filling = False
         while self._publisher.are_left(_PROGRESS_SECONDS):
             yield
         yield
@@ -334,15 +336,14 @@ class Downloader:
             return content  # the claim has ended
         self.is_new[task.piece] = True
         self.is_damaged[task.piece] = mark == stores.DAMAGED
-        if not task.has_room or not self._fetcher.keep(task.piece, content, mark):
+        if not task.has_room:
             return content
-        shard = int(self._store.shard[task.piece])
-        whole = self._store.shards[shard]
-        # The publisher would read the file again for it.
-        is_right = len(content) == whole.num_bytes and (
-            xxhash.xxh3_128_hexdigest(content) == whole.digest
-        )
-        self._publisher.add(shard, is_right=is_right)
+        # A filled cache may be larger than the memory, and is not read yet.
+        is_direct = self._is_filling
+        self._publisher.look(task.piece, content, is_in_order=is_direct)
+        if not self._fetcher.keep(task.piece, content, mark, is_direct=is_direct):
+            return content
+        self._publisher.add(int(self._store.shard[task.piece]))
         return None
 
     def end(self) -> None:

@@ -179,8 +179,10 @@ class Fetcher:
             f"{fault[1]}."
         )
 
-    def keep(self, piece: int, content: memoryview, mark: int) -> bool:
-        """Writes a claimed piece and ends the claim.
+    def keep(
+        self, piece: int, content: memoryview, mark: int, *, is_direct: bool = False
+    ) -> bool:
+        """Writes a claimed piece, see `disk.write`, and ends the claim.
 
         Returns:
             False if the disk cannot be written, or others removed the file.
@@ -189,7 +191,7 @@ class Fetcher:
             OSError: If this host fails otherwise; the claim holds then.
         """
         try:
-            self.store.write(piece, content)
+            self.store.write(piece, content, is_direct=is_direct)
         except OSError as error:
             if not isinstance(error, FileNotFoundError | IsADirectoryError):
                 self.directory.note_unwritable(error)

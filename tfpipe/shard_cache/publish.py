@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import xxhash
 
 from tfpipe.shard_cache import disk, lines, pieces as cuts, store as stores
@@ -22,6 +23,8 @@ from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Pieces
 
 _READ_BYTES = 1 << 20
+# Bytes of pieces that wait for earlier pieces of their shards.
+_WAITING_BYTES = 64 << 20
 # Shards that are checked and synced at once, and the threads for it.
 _MOST_SHARDS, _NUM_THREADS = 256, 4
 # After the first whole shard others are gathered for so long.
@@ -33,6 +36,55 @@ class _Whole(NamedTuple):
 
     shard: int
     is_right: bool
+
+
+class Digests:
+    """The digests of shards, from their pieces in memory: no file is read again.
+
+    The pieces of a shard must come in about the order of the shard, as in a fill.
+
+    Args:
+        pieces: Pieces of the split.
+    """
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces, self._lock = pieces, threading.Lock()
+        # By shard: the digest so far, and the next piece.
+        self._begun: dict[int, tuple[xxhash.xxh3_128, int]] = {}
+        # In the order in which the pieces came.
+        self._waiting: dict[int, memoryview] = {}
+
+    def add(self, piece: int, content: memoryview) -> None:
+        """Adds the bytes of a piece; they wait if an earlier piece has not come."""
+        shard = int(self._pieces.shard[piece])
+        with self._lock:
+            if not self._pieces.start[piece]:
+                self._begun[shard] = xxhash.xxh3_128(), piece
+            self._waiting[piece] = content
+            self._go_on(shard)
+            self._forget_oldest()
+
+    def _go_on(self, shard: int) -> None:
+        digest, piece = self._begun.get(shard, (xxhash.xxh3_128(), -1))
+        while piece in self._waiting and self._pieces.shard[piece] == shard:
+            digest.update(self._waiting.pop(piece))
+            piece += 1
+            self._begun[shard] = digest, piece
+
+    def _forget_oldest(self) -> None:
+        """Keeps few bytes: the shards of forgotten pieces are read again."""
+        num_bytes = sum(map(len, self._waiting.values()))
+        while num_bytes > _WAITING_BYTES:
+            num_bytes -= len(self._waiting.pop(next(iter(self._waiting))))
+
+    def take(self, shard: int) -> str | None:
+        """Returns the digest of a shard and forgets it; None if a piece was missing."""
+        low, high = np.searchsorted(self._pieces.shard, [shard, shard + 1]).tolist()
+        with self._lock:
+            digest, piece = self._begun.pop(shard, (None, -1))
+            for waiting in range(low, high):
+                self._waiting.pop(waiting, None)
+        return digest.hexdigest() if digest is not None and piece == high else None
 
 
 class Publisher:
@@ -48,6 +100,7 @@ class Publisher:
         self._directory, self._store = fetcher.directory, fetcher.store
         self._shards: queue.SimpleQueue[_Whole | None] = queue.SimpleQueue()
         self._num_left, self._hurries = 0, threading.Event()
+        self._digests = Digests(pieces)
         self._lock = threading.Lock()
         self._is_done = threading.Condition(self._lock)
         self.thread = threading.Thread(
@@ -61,14 +114,22 @@ class Publisher:
             self.add(shard)
         self.thread.start()
 
-    def add(self, shard: int, *, is_right: bool = False) -> None:
-        """Publishes a shard soon if it is whole.
+    def look(self, piece: int, content: memoryview, *, is_in_order: bool) -> None:
+        """Takes the bytes of a piece before the piece is marked as present.
 
         Args:
-            shard: Number of the shard.
-            is_right: Whether the bytes have the digest of the index.
+            piece: Number of the piece.
+            content: Its bytes.
+            is_in_order: Whether pieces come in about the order of the shard.
         """
+        whole = self._store.shards[self._store.shard[piece]]
+        if is_in_order or len(content) == whole.num_bytes:
+            self._digests.add(piece, content)
+
+    def add(self, shard: int) -> None:
+        """Publishes a shard soon if it is whole."""
         if self._has_all(shard):
+            is_right = self._digests.take(shard) == self._store.shards[shard].digest
             with self._lock:
                 self._num_left += 1
             self._shards.put(_Whole(shard, is_right))
@@ -145,8 +206,8 @@ class Publisher:
         A shard with another digest is fetched again. If the digest stays wrong, its
         pieces are marked as wrong.
         """
-        right = [each.shard for each in shards if each.is_right]
-        unknown = [each.shard for each in shards if not each.is_right]
+        right = list({each.shard for each in shards if each.is_right})
+        unknown = [each.shard for each in shards if each.shard not in right]
         with self._claimed(unknown) as claimed:
             are_right = list(threads.map(self._is_right, claimed))
             wrong = [

@@ -150,6 +150,8 @@ class ShardCache:
         """Brings all records of a data set into the cache, as far as there is room.
 
         Shards are fetched in order. Pieces that no reader uses make room for them.
+        Large pieces go past the page cache, where the file system can: a reader finds
+        them on the disk.
 
         Args:
             data_dir: Folder or URL of the data set.

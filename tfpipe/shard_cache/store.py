@@ -37,7 +37,7 @@ from tfpipe import errors, host
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
 from tfpipe.location.system_reads import pread
-from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, lock_byte, punch
+from tfpipe.shard_cache.disk import BLOCK_BYTES, allocate, lock_byte, punch, write
 from tfpipe.shard_cache.pieces import Pieces
 from tfpipe.shard_cache.users import Users
 from tfpipe.shards import arrays, index
@@ -378,8 +378,10 @@ class PieceStore:
         self.marks[piece] = ABSENT
         self._used[0] -= self.costs[piece]
 
-    def write(self, piece: int, content: memoryview) -> None:
-        """Writes the bytes of a claimed piece.
+    def write(
+        self, piece: int, content: memoryview, *, is_direct: bool = False
+    ) -> None:
+        """Writes the bytes of a claimed piece, see `disk.write`.
 
         Raises:
             OSError: If the file was removed, or the disk is full or damaged.
@@ -389,7 +391,7 @@ class PieceStore:
         flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT if is_whole else 0)
         descriptor = os.open(self.file(shard), flags, 0o666)
         try:
-            _write(descriptor, content, int(self.start[piece]))
+            write(descriptor, content, int(self.start[piece]), is_direct=is_direct)
         finally:
             os.close(descriptor)
 
@@ -444,12 +446,6 @@ class PieceStore:
         return low, high
 
 
-def _write(descriptor: int, content: memoryview, offset: int) -> None:
-    while content:
-        count = os.pwrite(descriptor, content, offset)
-        content, offset = content[count:], offset + count
-
-
 class MemoryFiles:
     """Files in memory, a file for a shard, with some pieces at their byte offsets.
 
@@ -464,7 +460,7 @@ class MemoryFiles:
         """Puts bytes at a byte offset of a shard."""
         if shard not in self._descriptors:
             self._descriptors[shard] = os.memfd_create(f"shard {shard}")
-        _write(self._descriptors[shard], content, offset)
+        write(self._descriptors[shard], content, offset)
 
     def path(self, shard: int) -> str:
         """Returns a path at which this process can open the file of a shard."""

@@ -113,7 +113,7 @@ def open_in_memory():
 
 
 def test_windows_in_memory_are_read_and_freed(data_dir, tmp_path, monkeypatch):
-    def write(store, piece, content):
+    def write(store, piece, content, **_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(PieceStore, "write", write)

@@ -17,7 +17,14 @@ import tfpipe
 from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order
-from tfpipe.shard_cache import downloader, fetch, open_cache, pieces as cuts, publish
+from tfpipe.shard_cache import (
+    downloader,
+    fetch,
+    open_cache,
+    pieces as cuts,
+    publish,
+    store,
+)
 from tfpipe.shard_cache.store import PRESENT, PieceStore
 from tfpipe.shards import index, records
 from tfpipe.shards.ranges import RecordRanges
@@ -325,12 +332,12 @@ def test_a_full_disk_reads_through_memory_and_says_so_once(
 ):
     num_left = 8
 
-    def write(store, piece, content, right=PieceStore.write):
+    def write(store, piece, content, right=PieceStore.write, **options):
         nonlocal num_left
         num_left -= 1
         if num_left < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        right(store, piece, content)
+        right(store, piece, content, **options)
 
     monkeypatch.setattr(PieceStore, "write", write)
     cache = opened()
@@ -379,7 +386,7 @@ def test_a_disk_that_cannot_be_used_is_named_with_a_remedy(
 def test_a_disk_that_fails_while_it_is_filled_is_said_with_a_remedy(
     code, opened, made, monkeypatch, capsys
 ):
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(PieceStore, "write", fail)
@@ -548,6 +555,36 @@ def test_fill_brings_and_publishes_all_that_fits(made, tmp_path):
     assert small.fill(made.folder).num_bytes_fetched == 0
     with pytest.raises(tfpipe.errors.BadIndexError, match="Unknown split 'test'"):
         cache.fill(made.folder, "test")
+
+
+def _watch_writes(monkeypatch):
+    """Returns a list that gets `is_direct` of each write to a store."""
+    written, write = [], store.write
+
+    def watch(descriptor, content, offset, *, is_direct):
+        written.append(is_direct)
+        write(descriptor, content, offset, is_direct=is_direct)
+
+    monkeypatch.setattr(store, "write", watch)
+    return written
+
+
+def test_fill_reads_no_file_again_and_writes_past_the_page_cache(
+    made, tmp_path, monkeypatch
+):
+    written = _watch_writes(monkeypatch)
+    monkeypatch.setattr(publish, "_digest", lambda path: "read again")
+    cache = tfpipe.ShardCache(tmp_path / "cache", num_connections=5)
+    cache.fill(made.folder)
+    assert set(written) == {True}
+    names = {path.name for path in (tmp_path / "cache").rglob("published/*")}
+    assert names == {s.name for s in made.shards if s.num_records}
+
+
+def test_pieces_that_are_read_at_once_stay_in_the_page_cache(opened, made, monkeypatch):
+    written = _watch_writes(monkeypatch)
+    read_epochs(opened(), made, 1)
+    assert set(written) == {False}
 
 
 def test_hosts_fill_their_parts_of_a_split(made, tmp_path):
