@@ -102,13 +102,10 @@ class Links:
 
 
 def connect(ranks: Ranks) -> tuple[Links, list[str]]:
-    """Connects every rank with rank 0; all ranks call the function together.
+    """Connects every rank with rank 0, and returns the host names of all ranks too.
 
-    Returns:
-        The links of the rank, and the host names of all ranks.
-
-    Raises:
-        OSError: On every rank, if any rank cannot connect to rank 0.
+    All ranks call the function together. If a rank cannot connect to rank 0, every rank
+    raises an OSError.
     """
     sockets: dict[int, socket.socket] = {}
     if ranks.is_first:

@@ -71,10 +71,7 @@ def t_95(degrees: float) -> float:
 def ratio(
     above: Estimate | None, below: Estimate | None
 ) -> tuple[float | None, float | None]:
-    """Returns the 95 % interval of the ratio of two independent means.
-
-    Both ends are None if either variance is unknown.
-    """
+    """Returns the 95 % interval of the ratio of two independent means, if known."""
     if above is None or below is None or None in (above.variance, below.variance):
         return None, None
     parts = [((e.variance or 0.0) / e.mean**2, e.degrees) for e in (above, below)]

@@ -39,10 +39,7 @@ def read(kind: type[T], value: Any) -> T:
 def decode(kind: type[T], value: Any) -> tuple[T, list[str]]:
     """Returns a JSON value as a typed one, and a sentence for each wrong value.
 
-    A wrong item of a list is left out.
-
-    Raises:
-        ValueError: If the value itself is no such dataclass.
+    A wrong item of a list is left out. A value that is no object is a ValueError.
     """
     problems: list[str] = []
     return typing.cast(T, _read(kind, value, "", problems.append)), problems

@@ -170,10 +170,8 @@ def _interfaces() -> list[str]:
 def received_bytes() -> int:
     """Returns the bytes that all interfaces and RDMA ports received since their start.
 
-    The loopback counts: the server of a mount may run on this host.
-
-    Raises:
-        OSError: If the host has no interface, or an RDMA port has no counter.
+    The loopback counts: the server of a mount may run on this host. A host without an
+    interface, and an RDMA port without a counter, are an OSError.
     """
     interfaces = psutil.net_io_counters(pernic=True, nowrap=False).values()
     if not interfaces:

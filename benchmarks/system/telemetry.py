@@ -308,19 +308,13 @@ def make_edges(seconds: float, num_steps: int) -> Array:
 
 
 def of_steps(
-    edges: Array,
-    *,
-    end_seconds: Sequence[float] | Array,
-    wait_seconds: Sequence[float] | Array,
-    num_examples: int,
+    edges: Array, end_seconds: Array, wait_seconds: Array, num_examples: int
 ) -> Series:
     """Returns examples a second and the share of waiting of a rank, float64 [n].
 
-    Args:
-        wait_seconds: Waits for input, at the starts of the steps.
-        num_examples: Examples of all steps together; all steps count alike.
+    Steps begin with the wait for input, and all steps have equally many examples.
     """
-    ends = np.pad(np.asarray(end_seconds, float), (1, 0))
+    ends = np.pad(end_seconds, (1, 0))
     done = np.linspace(0.0, num_examples, len(ends))
     fed = ends[:-1] + wait_seconds  # the times at which the steps got their batches
     times = np.pad(np.stack([fed, ends[1:]], axis=1).ravel(), (1, 0))

@@ -72,10 +72,7 @@ def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[st
 def _conclude(
     rates: Sequence[float], busy: Sequence[float], others: float
 ) -> tuple[str, str]:
-    """Returns the limit of the run as a word, and in words with figures and advice.
-
-    docs/reference/results.md has the rules, of which the first valid one decides.
-    """
+    """Returns the first case of docs/reference/results.md that is valid, in words."""
     feeds, takes, real = rates
     ratio = f"{feeds / takes:.1f} times what the model takes"
     reached = f"real data reaches {real / takes:.0%} of synthetic"

@@ -143,9 +143,7 @@ class CriticalPath:
     def outliers(self) -> list[dict[str, Any]]:
         """Returns the longest losses of single steps, the longest first.
 
-        Returns:
-            step, counted from 1 in the timed steps; rank; part; and seconds beyond the
-            median of the part.
+        Timed steps count from 1. The seconds are beyond the median of the part.
         """
         beyond = self.seconds - np.median(self.seconds, axis=0)
         beyond[:, _COMPUTE] = 0.0
@@ -333,11 +331,7 @@ def _blame_silence(seconds: Array, blamed: Indices, silent: Array) -> None:
     """Moves communication with a silent rank to late, in place.
 
     The last rank was done, and another rank was stopped before the average was there.
-
-    Args:
-        seconds: float64 [num_steps, 4], of `PARTS`.
-        blamed: int64 [num_steps, 4], ranks of these seconds.
-        silent: float64 [num_ranks, num_steps], the silence in the average.
+    `silent` is float64 [num_ranks, num_steps], the silence in the average.
     """
     for rank, grown in enumerate(silent):
         others = blamed[:, _COMMUNICATION] != rank  # its own silence is late already

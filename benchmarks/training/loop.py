@@ -184,8 +184,7 @@ def _train_from(
 ) -> dict[str, Any]:
     """Trains from a place in the data on, and times the steps.
 
-    Raises:
-        StoppedError: If SIGTERM ended the training; both are saved then.
+    If SIGTERM ends the training, both are saved, and a StoppedError is raised.
     """
 
     def save(step: Step, state: tfpipe.State, pause: Pause) -> None:

@@ -36,10 +36,8 @@ def summarize(
     """Returns the figures of a run whose ranks started their timed steps together.
 
     stall_fraction and accelerator_utilization are shares of the critical path. A
-    deviation is 1.96 standard deviations of the rate from step to step.
-
-    Args:
-        record_bytes: Mean size of a record in its shard; None if there are no shards.
+    deviation is 1.96 standard deviations of the rate from step to step. The mean size
+    of a record in its shard, `record_bytes`, is None without shards.
     """
     path = critical_path.trace([trace.times for trace in traces])
     counts = [trace.num_examples for trace in traces]

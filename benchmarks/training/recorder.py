@@ -139,8 +139,7 @@ class Trace:
 class Recorder:
     """Collects the steps of a rank; `start_timing` starts the timing.
 
-    Attributes:
-        pulse: Finds the times in which the process does not run, inside its `with`.
+    Inside its `with`, `pulse` finds the times in which the process does not run.
     """
 
     def __init__(

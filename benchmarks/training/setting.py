@@ -156,11 +156,8 @@ def make_setting(
 ) -> Setting:
     """Fills in the model's defaults and composes the pipeline of the rank.
 
-    Threads and memory of the pipeline are the rank's share of the host.
-
-    Args:
-        seat: The cores of the rank; None if ranks are not bound to cores.
-        others: Beat, progress and stop of the setting.
+    Threads and memory of the pipeline are the rank's share of the host. `others` are
+    beat, progress and stop of the setting. Without a seat the rank has no own cores.
     """
     model = catalog.MODELS[config.model]
     seat = seat or numa.unbound(ranks.num_local_ranks)

@@ -51,9 +51,8 @@ def read_ahead(
 ) -> ReadAhead:
     """Returns the examples that a rank reads in advance.
 
-    Args:
-        starts: Number of records before each window, see
-            `tfpipe.TFRecordSource.window_starts`; nothing if there are no windows.
+    `starts` are the numbers of records before each window, nothing without windows, see
+    `tfpipe.TFRecordSource.window_starts`.
     """
     if next(starts, None) is None:
         return ReadAhead()

@@ -134,16 +134,10 @@ def _figures(
     log = setting.pipeline.faults
     met = ranks.gather([] if log is None else log.faults)
     faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
-    edges = telemetry.make_edges(
-        max(trace.seconds for trace in traces), len(traces[0].end_seconds)
-    )
-    own = traces[ranks.rank]
-    steps = telemetry.of_steps(
-        edges,
-        end_seconds=own.end_seconds,
-        wait_seconds=own.wait_seconds,
-        num_examples=own.num_examples,
-    )
+    own, seconds = traces[ranks.rank], max(trace.seconds for trace in traces)
+    edges = telemetry.make_edges(seconds, len(own.end_seconds))
+    times = own.end_seconds, own.wait_seconds
+    steps = telemetry.of_steps(edges, *times, own.num_examples)
     series = {**steps, **telemetry.of_samples(edges, sampler.samples)}
     gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
     sampled, local_ranks, by_rank = zip(*gathered, strict=True)

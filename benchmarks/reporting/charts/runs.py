@@ -296,10 +296,9 @@ def _over_time(measured: Mapping[Group, _Series], num_groups: int) -> Chart:
 def knee(resident: Points) -> float | None:
     """Returns the time at which the share of the data in memory stops growing.
 
-    Returns:
-        The first time at which 99 % of the whole rise is done; None if the share rises
-        by less than 10 points, still rises in the last tenth of the time, or falls
-        again: a cold run empties the cache after each epoch.
+    99 % of the whole rise is done then. The time is None if the share rises by less
+    than 10 points, still rises in the last tenth of the time, or falls again: a cold
+    run empties the cache after each epoch.
     """
     if not resident:
         return None
