@@ -20,10 +20,10 @@ from benchmarks.planning.plan import (
     read_file,
     with_preset,
 )
-from benchmarks.planning.sweep_tables import estimate_seconds
 from benchmarks.reporting import output
 from benchmarks.results import tree
 from benchmarks.results.collection import Result
+from benchmarks.sweep import estimate_seconds
 from tests.support.processes import commands, stand_in_train
 
 SYNTHETIC = ("--synthetic",)

@@ -5,13 +5,13 @@ import itertools
 import json
 from typing import Any
 
-from benchmarks.planning import sweep_tables
 from benchmarks.planning.plan import Sweep
 from benchmarks.planning.sweep_run import Repeats
 from benchmarks.reporting.charts import sweeps
 from benchmarks.results import tree
 from benchmarks.results.collection import Result
 from benchmarks.results.other_results import SweptRow
+from benchmarks.sweep import published_row
 
 
 def _result(rate: float, **more: Any) -> dict[str, Any]:
@@ -32,9 +32,7 @@ def _result(rate: float, **more: Any) -> dict[str, Any]:
 def _rows(sweep: Sweep, *results: list[dict[str, Any]]) -> list[SweptRow]:
     pairs = itertools.product(sweep.series(), sweep.all_placements())
     rows = [
-        sweep_tables.published_row(
-            Repeats(series, placement, [Result("", each) for each in own])
-        )
+        published_row(Repeats(series, placement, [Result("", each) for each in own]))
         for (series, placement), own in zip(pairs, results, strict=True)
         if own
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.planning import sweep_tables as tables
+from benchmarks import sweep as tables
 from benchmarks.planning.plan import TIERS, Run, Sweep
 from benchmarks.planning.sweep_run import Repeats
 from benchmarks.reporting import binding
