@@ -70,11 +70,7 @@ Value = TypeVar("Value")
 
 
 class TimeLimit:
-    """The seconds that a command may take, from the start of the command on.
-
-    Args:
-        used: Seconds since the start of the command.
-    """
+    """The seconds that a command may take, which began `used` seconds ago."""
 
     def __init__(
         self,
@@ -91,11 +87,7 @@ class TimeLimit:
         return self._end - self._clock()
 
     def share(self, weights: Mapping[str, float], parts: Sequence[str]) -> float:
-        """Returns the seconds for the first of the remaining parts.
-
-        Args:
-            weights: Durations of the parts, relative to other parts.
-        """
+        """Returns the seconds for the first of the parts left, by their weights."""
         return self.left() * weights[parts[0]] / sum(weights[part] for part in parts)
 
     def run(self, function: Callable[[], Value]) -> Value:

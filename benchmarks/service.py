@@ -169,11 +169,7 @@ def _dispatch(options: DispatcherOptions, stop: threading.Event) -> dict[str, An
 
 @dataclasses.dataclass
 class SilentWorkers:
-    """Finds the workers without an answer for some time.
-
-    Args:
-        limit: Seconds without an answer until a worker is silent.
-    """
+    """Finds the workers without an answer for `limit` seconds."""
 
     limit: float
     is_answering: Callable[[str], bool]

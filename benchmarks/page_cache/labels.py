@@ -139,10 +139,7 @@ def together(epochs: Sequence[EpochCache]) -> EpochCache:
 
 
 def label(epochs: Sequence[EpochCache]) -> str:
-    """Returns the common label of all epochs; "mixed" if labels differ.
-
-    The label is "unknown" if the label of any epoch is unknown.
-    """
+    """Returns the label of all epochs: "unknown" if one is, "mixed" if they differ."""
     labels = {epoch.label for epoch in epochs}
     if "unknown" in labels or not labels:
         return "unknown"
@@ -232,11 +229,7 @@ _FROM = {
 
 
 def tier_of(*, ram_cache: str | None, has_shard_cache: bool, folder: str | None) -> str:
-    """Returns the name of the tier that a run reads.
-
-    Args:
-        folder: Folder whose files are read in place; None if there is none.
-    """
+    """Returns the name of the tier that a run reads; a folder is one read in place."""
     if ram_cache is not None:
         return "ram" if ram_cache == "records" else "decoded_ram"
     if has_shard_cache:

@@ -104,11 +104,10 @@ def snapshot(files: OpenFiles | None, *, fetched: Any = None) -> Snapshot:
 
 
 def parse_reclaimed(text: str) -> int:
-    """Returns the bytes of files that the kernel reclaimed since the host started.
+    """Returns the bytes of files that the kernel reclaimed, from /proc/vmstat.
 
-    Args:
-        text: Contents of /proc/vmstat. Kernels before 5.8 have no count of files alone:
-            anonymous memory is then in the figure too.
+    Kernels before 5.8 have no count of files alone: anonymous memory is then in the
+    figure too.
     """
     counters = dict(line.split() for line in text.splitlines())
     for names in (["pgsteal_file"], ["pgsteal_kswapd", "pgsteal_direct"]):
@@ -182,11 +181,7 @@ class Meter:
             self._begin = None
 
     def finish(self, num_examples: Callable[[int], int]) -> list[list[EpochReads]]:
-        """Returns the reads of every rank by epoch.
-
-        Args:
-            num_examples: Returns the examples in the rank's timed steps of an epoch.
-        """
+        """Returns the reads of every rank by epoch, from its timed examples of each."""
         self.end()
         self._thread.shutdown()
         here = Host.here()
@@ -233,12 +228,7 @@ class Meter:
 
 
 class Origin(NamedTuple):
-    """Where the bytes of an epoch came from, for one page cache; None if unknown.
-
-    Attributes:
-        storage_bytes: Bytes of the files that storage gave.
-        resident_bytes: Bytes of the files in the page cache at the begin.
-    """
+    """Bytes of an epoch that storage gave, and bytes in the page cache at its begin."""
 
     storage_bytes: int | None
     resident_bytes: int | None

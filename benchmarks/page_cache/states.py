@@ -104,10 +104,7 @@ class OpenFiles:
         """Returns how much of the files is in the page cache; None if unknown.
 
         The kernel knows whole pages; of the page at an end only the bytes of the file
-        count.
-
-        Args:
-            most: Bytes of each file to look at, from its begin; None: all.
+        count. `most` is the bytes of each file to look at, from its begin; None: all.
         """
         if self.remark:
             return None
@@ -271,11 +268,7 @@ STATES = tuple(_ACTIONS)
 
 @dataclasses.dataclass(frozen=True)
 class PageCache:
-    """The page cache of a machine for the files of one mount.
-
-    Attributes:
-        device: Number of the device of the files, or of their mount.
-    """
+    """The page cache of a machine for the files of one mount, or of one device."""
 
     machine: Machine
     device: int = 0
@@ -345,9 +338,7 @@ def prepare(
 
     Every rank must call this function; the first rank of each page cache does the work.
     With "as_is" nothing changes, so the function also measures the state after a run.
-
-    Args:
-        drops_all: Whether root empties the caches of whole machines too.
+    With `drops_all` root empties the caches of whole machines too.
 
     Returns:
         The status of each page cache, in the order of ranks.

@@ -148,9 +148,8 @@ class _OwnAccelerator:
 def accelerators_with(path: str | None) -> Accelerators:
     """Returns the published accelerators, and those of --accelerators_file, by name.
 
-    Args:
-        path: Value of --accelerators_file, or None. The file holds {name: {"source":
-            text, "train": {model: images a second}, "infer": likewise}}.
+    The file holds {name: {"source": text, "train": {model: images a second}, "infer":
+    likewise}}.
     """
     if not path:
         return ACCELERATORS

@@ -61,11 +61,7 @@ Facts = Mapping[str, Fact]
 
 
 def parse(name: str, text: str, source: str) -> Fact:
-    """Returns the fact of a text with a unit, as a flag gives it.
-
-    Args:
-        text: The text; prefixes are of the SI, so 1 GB is 1e9 bytes.
-    """
+    """Returns the fact of a text with a unit of the SI, as a flag gives it."""
     kind = KINDS[name]
     if kind == "text" or (name == "storage" and text.isidentifier()):
         return Fact(text, source, "flag")
@@ -472,11 +468,7 @@ _NEVER_KEPT = "images_per_second"  # of one model on one accelerator, also from 
 
 
 def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
-    """Returns the changed facts of the text of --what_if.
-
-    Args:
-        before: All facts before the change, for the size of a host.
-    """
+    """Returns the changed facts of the text of --what_if, from all facts before."""
     changes: dict[str, Fact] = {}
     for part in text.split(","):
         name, _, value = (word.strip() for word in part.partition("="))

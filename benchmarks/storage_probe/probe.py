@@ -110,14 +110,8 @@ def is_proven(
 ) -> bool | None:
     """Checks whether figures of the kernel fit the state of a measurement.
 
-    The figures are those of the page cache of this host.
-
-    Args:
-        fetched: Bytes that the kernel fetched from storage for the reads; None if the
-            kernel does not count, as for some file systems in user space.
-
-    Returns:
-        None if the kernel does not tell enough.
+    The figures are those of the page cache of this host. None means that the kernel
+    does not tell enough, as for some file systems in user space: it counts no reads.
     """
     if state == COLD and resident is not None:
         return resident <= states.COLD_LIMIT
@@ -146,11 +140,9 @@ class StorageProbe:
     gather: Callable[[Any], list[Any]] = lambda value: [value]
 
     def run(self) -> Iterator[StorageReading]:
-        """Measures each way to read, and the fastest way again.
+        """Measures each way to read, and the fastest way again, over all hosts.
 
-        Yields:
-            Each reading with its figures over all hosts. A reading whose state is
-            impossible has the reason as `skipped`, and no figures.
+        A reading whose state is impossible has the reason as `skipped`, and no figures.
         """
         rows = []
         for group in plan(self.facts(), self.max_parallel):
@@ -233,10 +225,8 @@ def jobs(
     """Returns the job of each process.
 
     The processes of a cold measurement share the pieces, so that each byte is read
-    once. The processes of other measurements read all pieces, from different pieces on.
-
-    Args:
-        pieces: The pieces; a cold measurement needs a piece for each process.
+    once, and need a piece each. The processes of other measurements read all pieces,
+    from different pieces on.
     """
     count, repeats = reading.num_processes, reading.state != COLD
     starts = [first % len(pieces) for first in range(count)]
@@ -288,11 +278,9 @@ def with_figures(
     by_host: Sequence[Sequence[Mapping[str, Any]]],
     resident: Sequence[float | None],
 ) -> StorageReading:
-    """Joins the outcomes of all processes of all hosts.
+    """Joins the outcomes of `reads.timed` in all processes, by host.
 
-    Args:
-        by_host: By host, the outcomes of `reads.timed` in the processes.
-        resident: By host, the part of the files in the page cache before.
+    `resident` is the part of the files in the page cache before, by host.
     """
     outcomes = [outcome for host in by_host for outcome in host]
     each = [_seconds(host) for host in by_host]

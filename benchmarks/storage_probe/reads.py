@@ -68,8 +68,7 @@ class Job:
 class Workers(contextlib.ExitStack):
     """Processes that read: started once, for many jobs, in a `with` statement.
 
-    Args:
-        patience: Seconds to wait for a process, beyond the seconds of the job.
+    Beyond the seconds of a job, a process may take `patience` seconds.
     """
 
     def __init__(self, *, patience: float = 60.0) -> None:
