@@ -65,6 +65,7 @@ class TreeReader(Reader):
         listed = Listed(
             source.location, ordered(splits), left_out, num_rows=report.num_names
         )
+        listed = listed.in_folders([source.location], meaning)
         own = exported(source)
         if not own.origin:
             names = texts(source, listed.class_names())

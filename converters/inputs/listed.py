@@ -109,6 +109,11 @@ class Listed(NamedTuple):
             return self
         return self.renamed({}, meaning.split or TRAIN)
 
+    def in_folders(self, tops: Sequence[Location], meaning: Meaning) -> "Listed":
+        """Returns the same images, with warnings about the names of folders."""
+        lines = meaning.unread_names(tops, self.splits)
+        return self._replace(warnings=[*self.warnings, *lines])
+
     def with_list(self, classes: ClassList) -> "Listed":
         """Returns the same images with the names of a list of classes."""
         return self._replace(classes=classes) if classes.origin else self

@@ -7,14 +7,16 @@ Never here: reading; the spot at which a name or a label stands in an input.
 
 import dataclasses
 import itertools
+import os
 import pathlib
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from tfpipe.errors import count_of
+from tfpipe.location.location import Location
 from tfpipe.shards import split_names
 from tfpipe.shards.split_names import SPLITS, TRAIN
 
@@ -63,17 +65,39 @@ class Meaning:
         if self.class_depth is not None and self.class_depth < 1:
             raise ValueError(f"--class_depth must be >= 1, got {self.class_depth}.")
 
-    def splits_of_files(self, files: Sequence[str]) -> list[str]:
-        """Returns the splits of files by their paths below the folder of all."""
+    def splits_of_files(
+        self, files: Iterable[str], folders: Iterable[Location]
+    ) -> dict[str, str]:
+        """Returns the splits of files by their paths below the folders in the flags."""
         if self.split is not None or not self.split_names:
-            return [self.split or TRAIN] * len(files)
-        parts = [file.split("/") for file in files]
-        levels = zip(*(path[:-1] for path in parts), strict=False)
+            return dict.fromkeys(files, self.split or TRAIN)
+        levels = zip(*(each.text.split("/") for each in folders), strict=False)
         shared = itertools.takewhile(lambda names: len({*names}) == 1, levels)
-        depth = len(list(shared))
-        paths = ["/".join(path[depth:]) for path in parts]
-        said = split_names.splits_of_shards(paths)
-        return [said[path] or TRAIN for path in paths]
+        top = "/".join(name for name, *_ in shared)
+        paths = {file: file.removeprefix(f"{top}/") for file in files}
+        said = split_names.splits_of_shards(
+            paths.values(),
+            remedy="Rename one of them, name the inner folder as the input, or say "
+            "--split=NAME.",
+        )
+        return {file: said[path] or TRAIN for file, path in paths.items()}
+
+    def unread_names(
+        self, folders: Iterable[Location], splits: Iterable[str]
+    ) -> Iterator[str]:
+        """Yields a line for each folder of a flag with the name of another split.
+
+        The current folder often has a name such as `dev`, and was not named.
+        """
+        if self.split is not None or not self.split_names or {*splits} != {TRAIN}:
+            return
+        for each in dict.fromkeys(folders):
+            split = split_names.split_of_name(each.name)
+            if split not in (None, TRAIN) and each.text != os.getcwd():
+                yield (
+                    f"The folder {each.shown} is called as the {split} split, and the "
+                    f"images are of train: say --split={split}, or --split=train."
+                )
 
 
 USUAL = Meaning()

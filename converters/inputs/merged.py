@@ -104,7 +104,7 @@ def _kind_of(place: str) -> str:
     elif before == place:
         errors.require_visible(path)
         raise _no_place(f"{servers.shown(path)}: no such file or folder")
-    first = patterns.find([place], _ANY, USUAL)[0].file
+    first = patterns.find([place], _ANY, USUAL).archives[0].file
     if named := _by_name(first):
         return named
     raise _no_place(f"{shown(place)}, whose first file is {shown(first)}")

@@ -9,7 +9,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from converters.inputs.listing import is_hidden
@@ -57,19 +57,25 @@ class Kind(NamedTuple):
         return found
 
 
-def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
+class Found(NamedTuple):
+    """The files of the values of --input, and the folder in each value."""
+
+    archives: list[Archive]
+    folders: list[Location]
+
+
+def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> Found:
     """Finds the files of the values of --input.
 
     Before a pattern may be a split and "=". Without a split, the name of the file or of
     a folder says the split, or else train.
     """
-    split_of_file: dict[str, str | None] = {}
+    split_of_file: dict[str, str] = {}
     sizes: dict[str, int] = {}
+    folders = []
     for word in words:
         split, pattern = split_of(word)
-        path = pattern
-        if pattern and "://" not in pattern:
-            path = os.path.abspath(os.path.expanduser(pattern))
+        path = absolute(pattern)
         here = matching("--input", path, kind)
         if not here:
             raise ValueError(
@@ -82,13 +88,36 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> list[Archive]:
                 f"--input must name each file once, got {shown(min(twice))} in two "
                 "patterns. Take it out of one of them."
             )
-        split_of_file |= dict.fromkeys(here, split)
+        split_of_file |= dict.fromkeys(here, split) if split else {}
         sizes |= here
-    said = meaning.splits_of_files(list(sizes))
-    return [
-        Archive(split_of_file[file] or split, file, num_bytes)
-        for (file, num_bytes), split in zip(sizes.items(), said, strict=True)
-    ]
+        folders.append(folder_in(path, here))
+    others = [file for file in sizes if file not in split_of_file]
+    split_of_file |= meaning.splits_of_files(others, folders)
+    archives = [Archive(split_of_file[file], file, n) for file, n in sizes.items()]
+    return Found(archives, folders)
+
+
+def absolute(pattern: str) -> str:
+    """Returns a pattern of paths from the root on; a URL stays."""
+    if not pattern or "://" in pattern:
+        return pattern
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def folder_in(pattern: str, files: Collection[str]) -> Location:
+    """Returns the folder of a pattern above all files.
+
+    >>> folder_in("/a/x*/b.tar", ["/a/x1/b.tar"]).text
+    '/a'
+    >>> folder_in("/a/x", ["/a/x/b.tar"]).text
+    '/a/x'
+    """
+    path = pattern.rstrip("/")
+    if all(file.startswith(f"{path}/") for file in files):
+        return Location(path)
+    before = path if path in files else re.split(r"[*?\[{]", path, maxsplit=1)[0]
+    above, slash, _ = before.rpartition("/")
+    return Location(above or slash or ".")
 
 
 def split_of(word: str) -> tuple[str | None, str]:

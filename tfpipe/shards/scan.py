@@ -199,11 +199,14 @@ def scan(
         names = matching_files(folder, files)
         kept_as = f"files-{index.digest(files)}"
         if split_names.split_of_word(split):
+            remedy = (
+                "Write a pattern that matches one of them, or, if all are meant, a "
+                "split of another name, such as split='all'."
+            )
             split_names.require_splits_apart(
-                split_names.splits_of_shards(names),
+                split_names.splits_of_shards(names, remedy=remedy),
                 f"The shards of files={files!r} in {folder}",
-                remedy="Write a pattern that matches one of them, or, if all are "
-                "meant, a split of another name, such as split='all'.",
+                remedy=remedy,
             )
     stamps = [_stamp(folder, name) for name in names]
     kept = _load(folder, kept_as)

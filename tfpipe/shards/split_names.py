@@ -66,36 +66,41 @@ def splits_of_folders(names: Sequence[str]) -> dict[str, str] | None:
     return splits if names and len(splits) == len(names) else None
 
 
-def splits_of_shards(paths: Iterable[str]) -> dict[str, str | None]:
-    """Returns the split that the name of each shard says, or else a folder above it.
+def splits_of_shards(paths: Iterable[str], *, remedy: str) -> dict[str, str | None]:
+    """Returns the split that the name of each shard says, or a folder above it.
 
     Args:
         paths: Paths with `/`, relative to one folder. A folder says a split if all
             folders of the paths at its level do, or if two of them say different ones.
+        remedy: The advice at the end of an error.
 
-    >>> splits_of_shards(["train/0", "car/0"])
+    Raises:
+        ValueError: If the names of a shard and its folders say different splits.
+
+    >>> splits_of_shards(["train/0", "car/0"], remedy="")
     {'train/0': None, 'car/0': None}
-    >>> splits_of_shards(["train/0", "val/0", "extra/0"])
+    >>> splits_of_shards(["train/0", "val/0", "extra/0"], remedy="")
     {'train/0': 'train', 'val/0': 'validation', 'extra/0': None}
     """
     parts = {path: path.split("/") for path in paths}
     by_folder: dict[tuple[str, ...], set[str]] = {}
-    for path in parts.values():
-        for depth, name in enumerate(path[:-1]):
-            by_folder.setdefault(tuple(path[:depth]), set()).add(name)
+    for names in parts.values():
+        for depth, name in enumerate(names[:-1]):
+            by_folder.setdefault(tuple(names[:depth]), set()).add(name)
     levels = {}
     for above, folders in by_folder.items():
-        splits = {name: split_of_name(name) for name in folders}
-        said = {*splits.values()}
-        levels[above] = splits if None not in said or len(said) > 2 else {}
-
-    def split_of(path: Sequence[str]) -> str | None:
-        splits = [split_of_name(path[-1])]
-        for depth in reversed(range(len(path) - 1)):
-            splits.append(levels[tuple(path[:depth])].get(path[depth]))
-        return next((split for split in splits if split), None)
-
-    return {path: split_of(names) for path, names in parts.items()}
+        split_of = {name: split_of_name(name) for name in folders}
+        splits = {*split_of.values()}
+        levels[above] = split_of if None not in splits or len(splits) > 2 else {}
+    said = {}
+    for path, names in parts.items():
+        of_path = {names[-1]: split_of_name(names[-1])}
+        for depth, name in enumerate(names[:-1]):
+            if split := levels[tuple(names[:depth])].get(name):
+                of_path[f"{name}/"] = split
+        require_splits_apart(of_path, path, remedy=remedy)
+        said[path] = next(filter(None, of_path.values()), None)
+    return said
 
 
 def natural(name: str) -> tuple[list[str | int], str]:

@@ -134,8 +134,9 @@ class ArchiveReader(Reader, abc.ABC):
         """Lists the records of a file, relative to a folder, in their order."""
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
+        archives, tops = patterns.find(self.input, self.kind, meaning)
         listed = list_archives(
-            patterns.find(self.input, self.kind, meaning),
+            archives,
             self.read_archive,
             file_in_names=self.file_in_names,
             own_splits=self.says_splits
@@ -144,14 +145,13 @@ class ArchiveReader(Reader, abc.ABC):
             and not any(patterns.split_of(word)[0] for word in self.input),
         )
         is_text = label_type(listed.class_names(), meaning.label_type) == TEXT
-        # The folders of the files, and the folder above all files.
-        folders = dict.fromkeys([*map(posixpath.dirname, listed.states), ""])
-        sources = (Folder(listed.folder.resolve(each)) for each in folders)
+        # The folders of the files, and the folders above in the flags.
+        near = map(listed.folder.resolve, map(posixpath.dirname, listed.states))
         lists = (
             exported(each) if is_text else beside(each, self.label_keys)
-            for each in sources
+            for each in map(Folder, dict.fromkeys([*near, *tops]))
         )
-        return listed.with_list(only_list(lists, meaning))
+        return listed.with_list(only_list(lists, meaning)).in_folders(tops, meaning)
 
 
 def list_archives(

@@ -108,6 +108,8 @@ class TableReader(Columns, Reader):
                     path.unlink()
                 raise
             listed = listed.with_list(self._class_list(connection, source, meaning))
+        if source.files:
+            listed = listed.in_folders([source.top], meaning)
         if not os.path.isdir(top := os.path.expanduser(self.input)):
             return listed
         return listed._replace(apart=[*listed.folders_of_images(), Location(top)])

@@ -308,7 +308,7 @@ def by_names(
         return columns, meaning.split, by_file
     if source.has_cursor:
         return columns, TRAIN, by_file
-    splits = meaning.splits_of_files(source.files)
+    splits = [*meaning.splits_of_files(source.files, [source.top]).values()]
     if len(set(splits)) == 1:
         return columns, splits[0], by_file
     by_file[SPLIT_OF_FILE] = splits

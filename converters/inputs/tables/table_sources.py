@@ -52,6 +52,7 @@ class TableSource:
         files: Paths, or URLs of files; empty for a database server.
         url: URL of a database server, with its password, if any.
         table: Name of a table in the database; None leaves the choice to the query.
+        top: Folder above all files that the flag names.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class TableSource:
     files: Sequence[str] = ()
     url: str = dataclasses.field(default="", repr=False)
     table: str | None = None
+    top: Location = dataclasses.field(default=Location("."))
 
     @property
     def is_database(self) -> bool:
@@ -129,7 +131,8 @@ def find(name: str, value: str) -> TableSource:
         raise ValueError(
             f"{name} takes #{table} behind a database only, got the {kind} file {path}."
         )
-    return TableSource(kind=kind, shown=shown, files=files, table=table)
+    top = patterns.folder_in(path, files)
+    return TableSource(kind=kind, shown=shown, files=files, table=table, top=top)
 
 
 def _no_table(name: str, path: str, shown: str) -> ValueError:

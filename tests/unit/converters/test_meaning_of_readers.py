@@ -10,6 +10,7 @@ import pytest
 
 from converters.inputs import labels
 from converters.inputs.labels import Labelled
+from converters.inputs.listed import Listed
 from converters.inputs.meaning import USUAL, Meaning
 from converters.inputs.reader import Workspace
 from converters.jobs import division, run
@@ -107,6 +108,90 @@ def test_folders_of_two_splits_say_them_beside_other_folders(
         listed = READERS[command](**fields).list_images(USUAL, workspace)
 
     assert {s: "".join(classes) for s, classes in listed.splits.items()} == splits
+
+
+def _read_above(
+    kind: str, root: pathlib.Path, folder: str, images: Images, **said: Any
+) -> Listed:
+    """Writes an input of a kind in a folder, and reads the folder above."""
+    reader, write = KINDS[kind]
+    fields = write(root / folder, images)
+    place: dict[str, Any] = {"input_dir": str(root), "sources": {"a": str(root)}}
+    if kind == "merged_tars":
+        place["sources"]["a"] += "/**/*.tar"
+    place["input"] = str(root) if reader == "table" else [str(root)]
+    fields |= {name: place[name] for name in fields.keys() & place}
+    with contextlib.ExitStack() as stack:
+        workspace = Workspace(folder=root.with_name("work"), stack=stack)
+        return READERS[reader](**fields).list_images(Meaning(**said), workspace)
+
+
+# The splits of ImageNet have fixed names, and a database and a data set have others.
+@_kinds("imagenet", "sqlite", "data_set")
+@pytest.mark.parametrize("above", ["", "photos/", "photos/all/"])
+def test_a_single_folder_says_the_split(
+    kind: str, tmp_path: pathlib.Path, above: str
+) -> None:
+    images = [("a", "cat"), ("a", "dog")]
+
+    listed = _read_above(kind, tmp_path / "in", f"{above}val", images)
+
+    assert [*listed.splits] == ["validation"]
+    assert len([*listed.images()]) == len(images)
+
+
+# Folders in a tree that contradict each other are warned about as parts of classes.
+@_kinds("folder", "merge", "imagenet", "sqlite", "data_set")
+def test_names_of_a_file_and_its_folder_that_contradict_are_refused(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    images = [("train", "cat")]
+
+    with pytest.raises(ValueError, match=r"train.* \(train\) and val/ \(validation\)"):
+        _read_above(kind, tmp_path / "in", "val", images)
+
+    listed = _read_above(kind, tmp_path / "again", "val", images, split="test")
+    assert [*listed.splits] == ["test"]
+
+
+# The splits of ImageNet and of a data set have fixed names. The folder of the merge is
+# below the named one.
+@_kinds("imagenet", "data_set", "merge")
+def test_a_named_folder_that_is_called_as_another_split_is_warned_about(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    images = [("train", "cat")]
+
+    for name, options, is_warned in (
+        ("Val", {}, True),
+        ("valley", {}, False),
+        ("train", {}, False),
+        ("val2", {"split": "train"}, False),
+        ("val3", {"split_names": False}, False),
+    ):
+        listed = _read(kind, tmp_path / name, images, **options).listed
+
+        assert [*listed.splits] == ["train"]
+        assert len(listed.warnings) == is_warned
+        for line in listed.warnings:
+            assert f"/{name} is called as the validation split, and the imag" in line
+            assert line.endswith("say --split=validation, or --split=train.")
+
+
+# Lists of classes stand beside shards.
+@pytest.mark.parametrize("kind", ["webdataset", "tfrecord", "merged_tars"])
+@pytest.mark.parametrize("folders", [["train"], ["train", "val"], ["a/train"]])
+def test_a_list_of_classes_above_the_folders_of_splits_is_taken(
+    kind: str, tmp_path: pathlib.Path, folders: list[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "labels.txt").write_text("cat\ndog\n")
+
+    for folder in folders:
+        images = [(f"{folder[0]}-part", "0"), (f"{folder[0]}-part", "1")]
+        listed = _read_above(kind, tmp_path / "in", folder, images)
+
+    assert listed.named().class_names() == ["cat", "dog"]
 
 
 @_kinds()

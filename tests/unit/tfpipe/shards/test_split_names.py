@@ -17,17 +17,40 @@ SHARDS = [
     (["train/0.tfrecord", "car/0.tfrecord"], set()),
     (["train/0.tfrecord", "test/0.tfrecord", "a/0.tfrecord"], {"train", "test"}),
     (["dev/0.tfrecord", "val/0.tfrecord", "a/0.tfrecord"], set()),
-    (["train/test-0.tfrecord", "test/test-0.tfrecord"], {"test"}),
+    (["test/test-0.tfrecord", "test/test-1.tfrecord"], {"test"}),
+    (["val/0.tfrecord", "val/1.tfrecord"], {"validation"}),
     (["retrain-0.tfrecord", "contest-0.tfrecord"], set()),
 ]
 
 
 @pytest.mark.parametrize(("names", "splits"), SHARDS)
 def test_splits_that_the_names_of_shards_say(names, splits):
-    said = split_names.splits_of_shards(names)
+    said = split_names.splits_of_shards(names, remedy="")
 
     assert list(said) == names
     assert {split for split in said.values() if split} == splits
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["val/train-0.tfrecord"], r"got train-0.tfrecord \(train\) and val/ \(valid"),
+        (["train/a/test-0", "test/a/test-0"], r"got test-0 \(test\) and train/ \(tra"),
+        (["train/dev/0"], r"train/dev/0 must be of one split, got train/ \(train\) a"),
+    ],
+)
+def test_names_of_a_shard_that_contradict_each_other_are_refused(
+    tmp_path, names, message
+):
+    with pytest.raises(ValueError, match=message):
+        split_names.splits_of_shards(names, remedy="")
+
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_shard(tmp_path / name, [{"n": 0}])
+    with pytest.raises(ValueError, match=message):
+        tfpipe.TFRecordSource(tmp_path, "train", files="**/*")
+    assert tfpipe.TFRecordSource(tmp_path, "all", files="**/*").num_records
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "Test", "all"])

@@ -73,6 +73,7 @@ def test_single_quotes_are_letters_and_are_warned_about_around_every_class(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = _TEXT.replace("dog", "'dog'")
+    (tmp_path := tmp_path / "in").mkdir()
 
     assert _classes(tmp_path, text) == ["'dog'", "cat", "'dog'"]
     assert capsys.readouterr().err == ""
