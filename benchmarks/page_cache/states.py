@@ -29,6 +29,7 @@ import psutil
 from benchmarks.system import child_process, mounts, probes
 from benchmarks.system.machine import Machine
 from benchmarks.system.probes import Probe
+from tfpipe import errors
 
 if TYPE_CHECKING:  # imports TensorFlow, and commands read STATES first
     from benchmarks.distributed.ranks import Ranks
@@ -346,8 +347,7 @@ def prepare(
     Raises:
         ValueError: On every rank, if a page cache cannot be brought into the state.
     """
-    if state not in STATES:
-        raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r}.")
+    errors.require_choice("", "state", state, STATES)
     status = None
     if (cache := led_by(ranks, files)) is not None:
         drop = [drop_caches] if drops_all and os.geteuid() == 0 else []

@@ -515,11 +515,8 @@ def read_file(path: str) -> dict[str, Any]:
     settings = published.read_settings("sweep_file", path)
     options = {option.field: option for option in fields.options_of(Sweep)}
     for name in settings:
-        if name not in options:
-            raise ValueError(
-                f"--sweep_file={path} may have {', '.join(options)}; got {name}."
-                f"{errors.did_you_mean(name, options)}"
-            )
+        what = f"A setting in --sweep_file={path}"
+        errors.require_choice("", what, name, tuple(options))
     try:
         return {name: options[name].check(value) for name, value in settings.items()}
     except ValueError as error:

@@ -172,9 +172,8 @@ def _own_figures(
         raise ValueError(f"{where} must be a table of {', '.join(keys)}, got {value}.")
     try:
         own = tree.read(_OwnAccelerator, value)
-        if unknown := sorted({*own.train, *own.infer} - {*catalog.MODELS}):
-            models = ", ".join(sorted(catalog.MODELS))
-            raise ValueError(f"a model must be one of {models}; got {unknown[0]}.")
+        for model in (*own.train, *own.infer):
+            errors.require_choice("", "a model", model, sorted(catalog.MODELS))
         if not own.train and not own.infer:
             raise ValueError("figures must be in train or infer, got none.")
         about: Any = {"accelerator": name, "source": own.source}

@@ -10,7 +10,7 @@ image. Every fact names its source. The accelerators are in published.py.
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.models import accelerators as accelerators_, catalog
@@ -394,22 +394,14 @@ def complete(start: Facts, accelerators: Accelerators, mode: str) -> dict[str, F
     return {name: facts[name] for name in KINDS}
 
 
-def _known(what: str, name: str, table: Collection[str], also: str = "") -> str:
-    """Returns a name of a table; ValueError for another name."""
-    if name not in table:
-        raise ValueError(
-            f"{what} must be {also}one of {', '.join(table)}{';' if also else ','} got "
-            f"{name!r}.{errors.did_you_mean(name, table)}"
-        )
-    return name
-
-
 def _with_storage(start: Facts) -> dict[str, Fact]:
     """Returns facts, with the figures of a storage in place of its name."""
     storage = start.get("storage", Fact("unlimited", ""))
     if not isinstance(name := storage.value, str):
         return {**start}
-    kind = STORAGES[_known("storage", name, STORAGES, "a rate such as 10GB/s, or ")]
+    what = "storage, without a rate such as 10GB/s,"
+    errors.require_choice("", what, name, tuple(STORAGES))
+    kind = STORAGES[name]
     how = f"{storage.source} {name}: " if storage.source else ""
     named = {key: Fact(fact.value, how + fact.source) for key, fact in kind.items()}
     return {**named, **start, "storage": named["storage"]}
@@ -418,7 +410,8 @@ def _with_storage(start: Facts) -> dict[str, Fact]:
 def _add_model(
     facts: dict[str, Fact], accelerators: Accelerators, accelerator: str, mode: str
 ) -> None:
-    name = _known("model", str(facts["model"].value), sorted(catalog.MODELS))
+    name = str(facts["model"].value)
+    errors.require_choice("", "model", name, sorted(catalog.MODELS))
     model, default = catalog.MODELS[name], f"default of {name}"
     facts.setdefault("batch_size", Fact(float(model.batch_size), default))
     facts.setdefault("image_size", Fact(float(model.image_size), default))
@@ -479,11 +472,7 @@ def parse_changes(text: str, before: Facts) -> dict[str, Fact]:
             )
         source = f"{FLAG} {name}={value}"
         key = _OTHER_NAMES.get(name, name)
-        if key not in KINDS:
-            names = ", ".join(["hosts", *KINDS])
-            raise ValueError(
-                f"{FLAG} may set {names}; got {key!r}.{errors.did_you_mean(key, KINDS)}"
-            )
+        errors.require_choice("", f"A name in {FLAG}", key, ["hosts", *KINDS])
         fact = parse(key, value, source)
         if name == "hosts":
             per_host = float({**before, **changes}["accelerators_per_host"].value)

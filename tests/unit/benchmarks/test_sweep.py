@@ -323,7 +323,11 @@ def test_settings_that_cannot_be(values: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("s.json", '{"rank": [1]}', "may have arguments, .*got rank. Did you mean ran"),
+        (
+            "s.json",
+            '{"rank": [1]}',
+            "must be one of arguments, .*got 'rank'. Did you mean ran",
+        ),
         ("s.json", '{"ranks": 1}', "ranks must be a list, got 1"),
         ("s.json", '{"ranks": ["1"]}', "ranks must be a whole number"),
         ("s.json", '{"models": [1]}', "models must be one of .*, got 1"),
