@@ -11,6 +11,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +26,13 @@ _SHARD_BYTES, _RECORDS = 1 << 30, 512
 # Share of the pieces in the cache.
 _SHARE = 0.2
 # Pieces of a request, as the downloader claims them, and requests that are timed.
-_BATCH, _NUM_REQUESTS = 8, 40
+_BATCH, _NUM_REQUESTS = 8, 400
 # Bytes of a piece for the bound: a piece has 2 to 4 MB.
 _LEAST_PIECE_BYTES = 2.1e6
 _WINDOW_RECORDS = 1024
 
 
-def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, float]:
+def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, Any]:
     """Measures the cache of a data set.
 
     Args:
@@ -42,7 +43,8 @@ def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, flo
     Returns:
         terabytes, pieces, open_seconds, users_megabytes, reserve_milliseconds,
         reserve_cpu_milliseconds, and megabytes_per_second: the rate at which eviction
-        lets the host fetch. The times are medians.
+        lets the host fetch. These times are medians. reserve_p99_milliseconds; and
+        worst: the milliseconds, CPU-milliseconds and number of the longest request.
     """
     content = _content(terabytes)
     num_pieces = len(content.pieces)
@@ -58,13 +60,15 @@ def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, flo
             User(store.folder / "users", num_pieces) for _ in range(num_ranks - 1)
         ]
         with _reading([user, *others], num_pieces, random):
-            seconds, cpu_seconds = _requests(directory, store)
+            requests = _requests(directory, store)
             users = (store.folder / "users").iterdir()
             num_bytes = sum(path.stat().st_blocks * 512 for path in users)
     finally:
         directory.close()
         shutil.rmtree(folder)
-    median = statistics.median(seconds)
+    seconds, cpu_seconds = zip(*requests, strict=True)
+    median, worst = statistics.median(seconds), max(seconds)
+    number = seconds.index(worst)
     return {
         "terabytes": terabytes,
         "pieces": num_pieces,
@@ -72,6 +76,12 @@ def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, flo
         "users_megabytes": num_bytes / 1e6,
         "reserve_milliseconds": median * 1e3,
         "reserve_cpu_milliseconds": statistics.median(cpu_seconds) * 1e3,
+        "reserve_p99_milliseconds": float(np.quantile(seconds, 0.99)) * 1e3,
+        "worst": {
+            "milliseconds": worst * 1e3,
+            "cpu_milliseconds": cpu_seconds[number] * 1e3,
+            "request": number,
+        },
         "megabytes_per_second": _BATCH * _LEAST_PIECE_BYTES / median / 1e6,
     }
 
@@ -126,17 +136,17 @@ def _reading(
 
 def _requests(
     directory: Directory, store: stores.PieceStore
-) -> tuple[list[float], list[float]]:
+) -> list[tuple[float, float]]:
     """Returns the seconds and CPU-seconds of requests, all of them with evictions."""
     absent = np.flatnonzero(store.marks == stores.ABSENT)
-    seconds, cpu_seconds = [], []
-    for begin in range(0, _NUM_REQUESTS * _BATCH, _BATCH):
+    requests = []
+    for begin in range(0, min(_NUM_REQUESTS * _BATCH, len(absent)), _BATCH):
         wanted = absent[begin : begin + _BATCH].tolist()
         start, cpu_start = time.perf_counter(), time.process_time()
         granted = directory.reserve(store, wanted, ahead=False)
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
+        seconds = time.perf_counter() - start
+        requests.append((seconds, time.process_time() - cpu_start))
         for piece in granted.pieces:
             store.marks[piece] = stores.PRESENT
             store.unclaim(piece)
-    return seconds, cpu_seconds
+    return requests
