@@ -37,6 +37,8 @@ MOST_SEED = (1 << 64) - 1
 
 # Errors of the system for a file that is not there.
 LOST = (FileNotFoundError, NotADirectoryError)
+# What helps if this process has too many open files (EMFILE).
+OPEN_FILES = "Raise the limit of open files: ulimit -n."
 
 # Least likeness of two words, from 0 to 1, for a proposal. --output_dir is like
 # --report_dir by 0.6, and is no misspelling of it.

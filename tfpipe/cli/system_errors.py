@@ -23,7 +23,7 @@ _REMEDIES = {
     errno.EROFS: "Nothing can be written there: name another path.",
     errno.ENOSPC: "Make room on the disk, or name a path on another one.",
     errno.EDQUOT: "Make room in the quota of this user, or name a path elsewhere.",
-    errno.EMFILE: "Raise the limit of open files: ulimit -n.",
+    errno.EMFILE: errors.OPEN_FILES,
 }
 
 

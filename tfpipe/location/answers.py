@@ -5,7 +5,9 @@ and whether the same request may succeed later.
 """
 
 import dataclasses
+import errno
 import html
+import os
 import re
 import urllib.parse
 import urllib.request
@@ -45,7 +47,9 @@ _RIGHTS = {
 _RIGHTS["abfs"] = _RIGHTS["az"]
 
 _MADE_BY = "External AWS credential provider: "
-_REFUSED = r"status code: 40[13]\b|Unauthenticated|ExpiredToken|InvalidToken"
+_REFUSED = (
+    r"(?:status|response) code: 40[13]\b|Unauthenticated|ExpiredToken|InvalidToken"
+)
 _WHOLE = "RangeNotSupported|non-partial response"
 ELSEWHERE = (
     "Set the region of the bucket (AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL)."
@@ -168,12 +172,16 @@ class Answer:
             return errors.RefusedError, "no credentials were found", login
         return self.kind, _came_back(self.text), self._remedy()
 
-    def _remedy(self) -> str:
+    def known_remedy(self) -> str:
+        """Returns the remedy of an answer that says its reason; "" otherwise."""
         for pattern, remedy in _REMEDIES:
             if re.search(pattern, self.text):
                 return remedy
-        if self.is_refused:
-            return self._login()
+        return self._login() if self.is_refused else ""
+
+    def _remedy(self) -> str:
+        if remedy := self.known_remedy():
+            return remedy
         if self.is_missing:
             return "Check its name, its folder and its bucket."
         if not self.may_pass:
@@ -190,6 +198,19 @@ class Answer:
         if self.is_write and re.search("AccessDenied|PermissionMismatch", self.text):
             return f"The login must be allowed to write there: {_RIGHTS[self.scheme]}."
         return f"Check the credentials. {login}".rstrip()
+
+
+def remedy_in(text: str) -> str:
+    """Returns the remedy for an error of another library; "" if none is known.
+
+    Args:
+        text: The text of the error, which names a file by path or URL.
+    """
+    if os.strerror(errno.EMFILE) in text:
+        return errors.OPEN_FILES
+    scheme = re.search(r"\b([a-z0-9]+)://", text)
+    answer = Answer(OSError(text), scheme[1]) if scheme else None
+    return answer.known_remedy() if answer else ""
 
 
 def _came_back(text: str) -> str:

@@ -23,6 +23,7 @@ from tfpipe.shards import records
 from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
 from tfpipe.shards.spans import RecordSpans
+from tfpipe.stages.basic import mapped_again
 from tfpipe.stages.iterations import counters, parts
 
 
@@ -77,6 +78,7 @@ class Windows:
             windows = self._mapped(run, counters(first, later))
         else:
             windows = self._mapped(run, tf.data.Dataset.range(first))
+            windows = windows.apply(tf.data.experimental.assert_cardinality(first))
         # The lengths of the next window are checked while a window is read.
         return windows.prefetch(1)
 
@@ -107,7 +109,7 @@ class Windows:
                 item.set_shape(item_spec.shape)
             return dict(zip(spec, items, strict=True))
 
-        return numbers.map(tf.autograph.experimental.do_not_convert(make))
+        return mapped_again(numbers, make)
 
     def spec(self) -> dict[str, tf.TensorSpec]:
         """Returns the element_spec of a window."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfpipe import errors
 from tfpipe.location import atomic
 
 # Disks are allocated in blocks, so a piece may take parts of two blocks more.
@@ -60,6 +61,8 @@ def remedy(code: int | None) -> str:
         return "Its mount fails: look at the file server, or mount the folder again."
     if code == errno.EBUSY:
         return "Give each host a folder of its own."
+    if code == errno.EMFILE:
+        return errors.OPEN_FILES
     if code in SHORTAGE:
         return "Run again when the folder can be used."
     if code in (errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.location import answers
 from tfpipe.shards import catalog, index
 
 # Errors about damaged records end with this advice.
@@ -315,12 +316,10 @@ def tried(apply: Callable[[], Result]) -> tuple[Result | None, str]:
 
 def host_error(detail: str) -> OSError:
     """Returns the error of a file or of the host, for which no record is to blame."""
-    remedy = "run again when the file can be read"
-    if "Too many open files" in detail:
-        remedy = "allow this process more open files (ulimit -n) and run again"
+    remedy = answers.remedy_in(detail) or "Run again when the file can be read."
     return OSError(
-        f"{detail}. The file or this host failed, so no record counts as damaged: "
-        f"{remedy}."
+        f"{detail}. The file or this host failed, so no record counts as damaged. "
+        f"{remedy}"
     )
 
 

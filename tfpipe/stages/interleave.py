@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.basic import Example, as_it_is, batch_or_empty, keeps_count
+from tfpipe.stages.basic import (
+    Example,
+    as_it_is,
+    batch_or_empty,
+    keeps_count,
+    mapped_again,
+)
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.stand_in import ReadAgain, Spare, read_damaged
@@ -50,7 +56,9 @@ class Interleave:
 
     A damaged record costs a single record. TensorFlow's reader gives up the rest of the
     file, so the window is then read again record by record. `faults` decides whether
-    another record stands in for the damaged record, or an error is raised.
+    another record stands in for the damaged record, or an error is raised. After an
+    error that is no damage, the next call reads the same window again. `Batch` then
+    drops what it has of a batch, so no record is lost if batches do not span windows.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train", shuffle="none")
@@ -107,7 +115,7 @@ class Interleave:
         spare = self._spare or Spare(lambda: dataset)
         stage = dataclasses.replace(self, _spare=spare)
         read = stage._reader("origin" in dataset.element_spec)
-        return dataset.map(as_it_is(read)).prefetch(1).unbatch()
+        return mapped_again(dataset, read).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
         """Returns the sound records; only `log` counts damaged records."""

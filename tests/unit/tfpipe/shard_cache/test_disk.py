@@ -8,6 +8,9 @@ import threading
 import numpy as np
 import pytest
 
+from tfpipe import errors
+from tfpipe.cli import system_errors
+from tfpipe.location import answers
 from tfpipe.shard_cache import disk
 
 BLOCK = disk.BLOCK_BYTES
@@ -92,6 +95,13 @@ def test_only_whole_blocks_go_past_the_page_cache(tmp_path, monkeypatch):
         (False, BLOCK + LARGE, 4),
         (False, 0, LARGE - 1),
     ]
+
+
+def test_too_many_open_files_have_the_same_remedy_everywhere():
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    assert disk.remedy(errno.EMFILE) == errors.OPEN_FILES
+    assert answers.remedy_in(str(error)) == errors.OPEN_FILES
+    assert system_errors.text(error, [], None).endswith(errors.OPEN_FILES)
 
 
 def test_an_error_of_the_disk_is_raised(tmp_path, monkeypatch):

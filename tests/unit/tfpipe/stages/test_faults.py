@@ -13,6 +13,8 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.presets import preset_over
 from tests.support.faults.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
+from tfpipe import errors
+from tfpipe.location import answers
 from tfpipe.native import op as native_op
 from tfpipe.shards import records
 from tfpipe.stages import faults
@@ -291,6 +293,32 @@ def test_each_error_of_tensorflow_is_of_the_host_or_of_the_bytes():
         else:
             with pytest.raises(OSError, match="no record counts as damaged"):
                 faults.tried(fail)
+
+
+# Text of an error of TensorFlow or tensorflow-io, and the remedy.
+REMEDIES = {
+    "/data/train-0: Too many open files": errors.OPEN_FILES,
+    "/data/train-0: Input/output error": "Run again when the file can be read.",
+    "/data/ExpiredToken: No such file": "Run again when the file can be read.",
+    "s3://b/train-0: ExpiredToken: The provided token has expired.": (
+        f"The login has ended: log in again. {answers.LOGINS['s3']}"
+    ),
+    "gs://b/train-0: HTTP response code: 401": (
+        f"Check the credentials. {answers.LOGINS['gs']}"
+    ),
+    "s3://b/train-0: HTTP response code: 403": (
+        f"Check the credentials. {answers.LOGINS['s3']}"
+    ),
+    "s3://b/train-0: RequestTimeTooSkewed": "Set the clock of this host.",
+    "s3://b/train-0: HTTP response code: 500": "Run again when the file can be read.",
+}
+
+
+@pytest.mark.parametrize("detail", REMEDIES)
+def test_an_error_of_the_host_ends_with_the_remedy_of_its_kind(detail):
+    said = str(faults.host_error(detail))
+    assert said.startswith(f"{detail}. ")
+    assert said.endswith(f"no record counts as damaged. {REMEDIES[detail]}")
 
 
 def test_a_message_with_bytes_of_a_record_is_shown_as_text():
