@@ -68,7 +68,7 @@ def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, Any
         shutil.rmtree(folder)
     seconds, cpu_seconds = zip(*requests, strict=True)
     median, worst = statistics.median(seconds), max(seconds)
-    number = seconds.index(worst)
+    longest = seconds.index(worst)
     return {
         "terabytes": terabytes,
         "pieces": num_pieces,
@@ -79,8 +79,8 @@ def row(terabytes: float, num_ranks: int, folder: pathlib.Path) -> dict[str, Any
         "reserve_p99_milliseconds": float(np.quantile(seconds, 0.99)) * 1e3,
         "worst": {
             "milliseconds": worst * 1e3,
-            "cpu_milliseconds": cpu_seconds[number] * 1e3,
-            "request": number,
+            "cpu_milliseconds": cpu_seconds[longest] * 1e3,
+            "request": longest,
         },
         "megabytes_per_second": _BATCH * _LEAST_PIECE_BYTES / median / 1e6,
     }
