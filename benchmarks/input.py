@@ -93,9 +93,8 @@ class TimeLimit:
     def run(self, function: Callable[[], Value]) -> Value:
         """Calls a function and returns its result.
 
-        Raises:
-            TimeoutError: If no time is left, or the function has not returned when the
-                time is over. The thread of the function then dies with the process.
+        If no time is left, or the function has not returned when the time is over, a
+        TimeoutError is raised. The thread of the function then dies with the process.
         """
         if self.left() == math.inf:
             return function()
@@ -290,12 +289,7 @@ def make_pipeline(
 
 @dataclasses.dataclass
 class Measured:
-    """Findings so far; a part of the command sees the findings of earlier parts.
-
-    Attributes:
-        pipeline: The pipeline to measure; after `tune` the tuned pipeline.
-        seconds: Time for the next part.
-    """
+    """Findings so far, for later parts; the pipeline is tuned after `tune`."""
 
     pipeline: tfpipe.Pipeline
     seat: Seat

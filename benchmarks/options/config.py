@@ -148,11 +148,7 @@ class DataAccess(cli.StoreOptions):
     def shard_cache(
         self, directory: pathlib.Path | None = None
     ) -> tfpipe.ShardCache | Literal["auto", "direct"]:
-        """Returns the argument `shard_cache` of a source.
-
-        Args:
-            directory: Folder of the cache; None is --shard_cache_dir.
-        """
+        """Returns the `shard_cache` of a source; no directory is --shard_cache_dir."""
         folder = directory or self.shard_cache_dir
         if folder is None:
             return self.read_from

@@ -203,8 +203,7 @@ def trial(files: Sequence[str]) -> dict[str, Any]:
 def evict(files: Sequence[str]) -> None:
     """Takes files out of the page cache, but pages that a process has mapped stay.
 
-    Raises:
-        ValueError: If memory is the storage of a file, as with tmpfs.
+    Memory as the storage of a file, as with tmpfs, is a ValueError.
     """
     for path in {os.path.dirname(path): path for path in files}.values():
         if (below := mounts.beneath(path)).is_memory:

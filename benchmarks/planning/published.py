@@ -66,11 +66,9 @@ def find(
     """Returns the published row to lay beside a measured row; None without a row.
 
     The row has the same model and mode. Among several rows, the number of accelerators
-    is the nearest, as a ratio; among these rows, the data was in the same place.
-
-    Args:
-        accelerator: Name of the accelerator, such as "a100_mlperf_storage", whose kind
-            the row must have; None if the name is unknown: every kind is taken.
+    is the nearest, as a ratio; among these rows, the data was in the same place. The
+    row has the kind of the accelerator, such as "a100_mlperf_storage"; None is every
+    kind.
     """
     kind = (accelerator or "").casefold().partition("_")[0]
     rows = [

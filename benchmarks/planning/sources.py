@@ -45,11 +45,9 @@ _WORDS = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """A figure or a name.
+    """A figure or a name, whose `origin` is "flag", "result" or "table".
 
-    Attributes:
-        value: In bytes, bytes a second or milliseconds; a text for names.
-        origin: "flag", "result" or "table".
+    The value is in bytes, bytes a second or milliseconds; a text for names.
     """
 
     value: float | str
@@ -177,15 +175,11 @@ _Read = Callable[[Result[T]], tuple[_Values, _Notes]]
 def read_facts(
     collection: results.Collection, *, image_size: float | None = None
 ) -> tuple[dict[str, Fact], list[str]]:
-    """Returns the facts of results; later sources replace earlier sources.
+    """Returns the facts of results by name; later sources replace earlier sources.
 
-    Args:
-        collection: The results. Synthetic runs are not used.
-        image_size: Height and width of the images in the question; None for any.
-
-    Returns:
-        facts: the facts by name. doubts: a sentence for every refused or doubtful
-        result, with the remedy.
+    Synthetic runs are not used. `image_size` is the height and width of the images in
+    the question; None for any. The doubts are a sentence for every refused or doubtful
+    result, with the remedy.
     """
     runs = [r for g in collection.groups for r in g.results if r.kind != "synthetic"]
     facts: dict[str, Fact] = {}

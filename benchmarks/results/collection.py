@@ -274,8 +274,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 def machines(result: RunResult) -> list[str]:
     """Returns the machines of a run, the same before and after a reboot.
 
-    A repeat may follow a reboot: cores, memory and name of the machine stay. Results of
-    older versions have the boot of a machine only.
+    Results of older versions have the boot of a machine only.
     """
     hosts = result.values.environment.hosts
     return sorted({host.machine_id or host.boot_id or host.name for host in hosts})

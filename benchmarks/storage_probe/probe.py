@@ -251,12 +251,7 @@ def jobs(
 def _prepare(
     reading: StorageReading, files: Sequence[str], workers: Workers
 ) -> tuple[float | None, str | None]:
-    """Brings the files into the state of a reading.
-
-    Returns:
-        The part of the files in the page cache, or None; the reason why the state is
-        impossible, or None.
-    """
+    """Brings the files into a state; returns their resident part and an obstacle."""
     if reading.state not in (COLD, WARM):
         return None, None
     is_cold = reading.state == COLD

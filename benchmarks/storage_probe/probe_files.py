@@ -194,11 +194,7 @@ def _shards(index: bytes, where: str) -> list[Any]:
 
 
 def sample(sizes: Sequence[int]) -> list[int]:
-    """Chooses shards that are spread over a data set, of at most 4 GiB together.
-
-    Returns:
-        Indices of the chosen shards, at least one, in order.
-    """
+    """Returns indices of shards spread over a data set, one or up to 4 GiB of them."""
     mean = sum(sizes) / len(sizes)
     count = int(min(len(sizes), max(1, _MAX_SAMPLE_BYTES / mean), _MAX_FILES))
     return [index * len(sizes) // count for index in range(count)]

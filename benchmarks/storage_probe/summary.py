@@ -113,10 +113,7 @@ def fed(
     models: Sequence[str],
     accelerators: Accelerators,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns how many accelerators a rate feeds, for training.
-
-    Args:
-        rate: Bytes a second.
+    """Returns how many accelerators a rate in bytes a second feeds, for training.
 
     Returns:
         A row for each model, size and accelerator with a figure for the model; a

@@ -21,12 +21,7 @@ _NETWORK_NAMESPACE = "/proc/self/ns/net"
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A running kernel.
-
-    Attributes:
-        boot_id: Random text of the kernel, new at every start; the name of the machine
-            where the kernel does not tell.
-    """
+    """A running kernel; `boot_id`, new at every start, may be the machine's name."""
 
     boot_id: str
     name: str = dataclasses.field(default="", compare=False)

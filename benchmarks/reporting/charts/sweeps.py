@@ -358,10 +358,7 @@ ROWS: Sequence[Column[_Named]] = (
 
 
 def named_rows(rows: Sequence[SweptRow]) -> list[_Named]:
-    """Returns the rows with their names, for `ROWS`.
-
-    A tier says data set and cache, and comes first: a small screen cuts names.
-    """
+    """Returns the rows with names; a tier says data set and cache, and comes first."""
     parts = [
         {
             "tier": row.tier,
