@@ -52,8 +52,7 @@ from tfpipe.cli.progress import Progress
 
 # TensorFlow takes seconds to import: functions import what imports it.
 if TYPE_CHECKING:
-    from benchmarks.distributed.numa import Seat
-    from benchmarks.distributed.ranks import Ranks
+    from benchmarks.distributed.ranks import Ranks, Seat
 
 _LENGTH = cli.group("How long")
 _SEARCH = cli.group("How tune may search")
@@ -412,14 +411,14 @@ def run(
         The result, for JSON. `cut_off` lists the parts left out for the time limit; a
         thread of the first part left out may still be running.
     """
-    from benchmarks.distributed import numa
+    from benchmarks.distributed import ranks
     from benchmarks.results import checks, environment
     from benchmarks.training.setting import make_tuning
 
     if config.report_dir and world.is_first:
         # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
-    seat = seat or numa.unbound(world.num_local_ranks)
+    seat = seat or ranks.unbound(world.num_local_ranks)
     tuning = make_tuning(seat, world)
     measured = Measured(make_pipeline(config, world, tuning), seat)
     if world.is_first:
@@ -507,11 +506,11 @@ def _storage(
 
 def measure(config: InputConfig) -> None:
     """Runs and prints the parts of the flags."""
-    from benchmarks.distributed import numa, ranks
+    from benchmarks.distributed import ranks
 
     limit = TimeLimit(config.time_limit, used=seconds_since_start())
     world = ranks.connect()
-    result = run(config, world, seat=numa.take_seat(world), limit=limit)
+    result = run(config, world, seat=ranks.take_seat(world), limit=limit)
     if result["cut_off"]:
         # Without a wait for the running part.
         sys.stdout.flush()

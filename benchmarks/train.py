@@ -96,7 +96,7 @@ def train(config: Config) -> int:
         # TensorFlow reads the variable when it is imported.
         os.environ.setdefault("TF_GPU_THREAD_MODE", "gpu_private")
     # These import TensorFlow, which takes seconds: the flags are right by now.
-    from benchmarks.distributed import numa, ranks, watch
+    from benchmarks.distributed import ranks, watch
     from benchmarks.training import run
 
     threads = ranks.set_inter_op_threads() if config.as_nvidia else None
@@ -109,7 +109,7 @@ def train(config: Config) -> int:
             f"{threads} inter-op threads"
         )
     # take_seat is collective: it would hang if an elastic run lost a rank in it.
-    seat = None if config.elastic else numa.take_seat(world)
+    seat = None if config.elastic else ranks.take_seat(world)
     try:
         result = run.run(config, world, seat=seat, show=print_result)
     except watch.StoppedError as stopped:

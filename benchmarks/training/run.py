@@ -16,8 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 import tfpipe
-from benchmarks.distributed.numa import Seat
-from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.ranks import Ranks, Seat
 from benchmarks.distributed.watch import Beat, Stop, watched
 from benchmarks.options.config import Config
 from benchmarks.planning.sweep_run import FAILED_DIR

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tfpipe
-from benchmarks.distributed import numa
-from benchmarks.distributed.numa import Seat
-from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.ranks import Ranks, Seat, unbound
 from benchmarks.distributed.watch import Beat, Stop
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Figure
@@ -160,7 +158,7 @@ def make_setting(
     beat, progress and stop of the setting. Without a seat the rank has no own cores.
     """
     model = catalog.MODELS[config.model]
-    seat = seat or numa.unbound(ranks.num_local_ranks)
+    seat = seat or unbound(ranks.num_local_ranks)
     config = dataclasses.replace(
         config,
         batch_size=config.batch_size or model.batch_size,

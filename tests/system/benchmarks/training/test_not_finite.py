@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import train
-from benchmarks.distributed import numa
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.training import steps
 from tests.support.processes import commands
@@ -43,7 +42,7 @@ def _train(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "_sums", sums)
         # The ranks of the pool stay as they are bound to cores.
-        patch.setattr(numa, "take_seat", lambda _: None)
+        patch.setattr("benchmarks.distributed.ranks.take_seat", lambda _: None)
         tf.config.run_functions_eagerly(eagerly)
         try:
             done = commands.answer(train.COMMANDS, **FLAGS | values)

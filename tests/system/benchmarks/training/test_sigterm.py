@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import train
-from benchmarks.distributed import numa, watch
+from benchmarks.distributed import watch
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat
 from tests.support.processes import commands
@@ -46,7 +46,7 @@ def _train(
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         # The ranks of the pool stay as they are bound to cores.
-        patch.setattr(numa, "take_seat", lambda _: None)
+        patch.setattr("benchmarks.distributed.ranks.take_seat", lambda _: None)
         if ranks.rank == victim:
             sender = _Sender(step)
             patch.setattr(Beat, "__call__", lambda beat, step: sender(beat, step))

@@ -1,13 +1,12 @@
-"""benchmarks.distributed.numa: which cores a rank keeps to."""
+"""benchmarks.distributed.ranks: which cores a rank keeps to."""
 
 import os
 import pathlib
 
 import pytest
 
-from benchmarks.distributed import numa
-from benchmarks.distributed.numa import Seat
-from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed import ranks
+from benchmarks.distributed.ranks import Ranks, Seat
 
 TWO = [frozenset(range(4)), frozenset(range(4, 8))]
 FOUR = [frozenset(range(n, n + 2)) for n in (0, 2, 4, 6)]
@@ -18,7 +17,7 @@ FOUR = [frozenset(range(n, n + 2)) for n in (0, 2, 4, 6)]
     [("0", [0]), ("0-3", [0, 1, 2, 3]), ("0-1,8,10-11", [0, 1, 8, 10, 11])],
 )
 def test_lists_of_the_kernel(text: str, cores: list[int]) -> None:
-    assert sorted(numa.parse_cpulist(text)) == cores
+    assert sorted(ranks.parse_cpulist(text)) == cores
 
 
 def test_nodes_come_by_number_and_those_without_cores_are_left_out(
@@ -28,7 +27,7 @@ def test_nodes_come_by_number_and_those_without_cores_are_left_out(
         (tmp_path / name).mkdir()
         (tmp_path / name / "cpulist").write_text(cores + "\n")
 
-    assert numa.read_nodes(tmp_path) == [frozenset({0, 1}), frozenset({4, 5})]
+    assert ranks.read_nodes(tmp_path) == [frozenset({0, 1}), frozenset({4, 5})]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_seats(
 ) -> None:
     free = Seat(nodes=(), cores=frozenset(allowed), num_ranks=num_ranks)
 
-    seats = [numa.assign(nodes, free, rank, num_ranks) for rank in range(num_ranks)]
+    seats = [ranks.assign(nodes, free, rank, num_ranks) for rank in range(num_ranks)]
 
     found = [(*seat.nodes, len(seat.cores), seat.num_ranks) for seat in seats]
     assert found == expected
@@ -81,6 +80,6 @@ def test_threads(
 def test_a_rank_alone_is_not_bound() -> None:
     before = os.sched_getaffinity(0)
 
-    seat = numa.take_seat(Ranks())
+    seat = ranks.take_seat(Ranks())
 
     assert seat.cores == before == os.sched_getaffinity(0)
