@@ -41,8 +41,7 @@ class _Offer(NamedTuple):
 class Links:
     """All links of a rank, by rank.
 
-    Attributes:
-        unreachable: The ranks whose links broke because their hosts were out of reach.
+    `unreachable` are the ranks whose links broke as their hosts were out of reach.
     """
 
     def __init__(self, sockets: Mapping[int, socket.socket]) -> None:

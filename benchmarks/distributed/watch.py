@@ -35,9 +35,8 @@ from tfpipe.cli import signals
 class Position(NamedTuple):
     """How far a rank is; a rank of a smaller position is behind.
 
-    Attributes:
-        loop: Number of beginnings and ends of loops over steps: odd within a loop, even
-            before, between and after loops, where no step is due.
+    `loop` counts beginnings and ends of loops over steps: odd within a loop, even
+    before, between and after loops, where no step is due.
     """
 
     loop: int = 1
@@ -75,8 +74,7 @@ class Peer:
 class Liveness:
     """The reports that a rank has: rank 0 of all ranks, others of rank 0 and their own.
 
-    Attributes:
-        timeout: Seconds that a rank may stay at the same position.
+    A rank may stay at the same position for `timeout` seconds.
     """
 
     peers: dict[int, Peer]

@@ -71,10 +71,8 @@ class OpenFiles:
 
     The files are mapped once and stay mapped, so that looking opens nothing: FUSE drops
     the pages of a file at each opening, unless the mount keeps its cache. A mapping
-    takes no descriptor, and no memory while nobody touches it.
-
-    Attributes:
-        remark: The reason why their part of the page cache is unknown, or "".
+    takes no descriptor, and no memory while nobody touches it. The `remark` is the
+    reason why their part of the page cache is unknown, or "".
     """
 
     def __init__(self, files: Sequence[str]) -> None:

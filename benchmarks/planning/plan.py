@@ -30,11 +30,7 @@ _INTERFACES = r"--network-interfaces?[= ]('[^']*'|\S+)"
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Number of ranks of a run, and of the hosts with equal parts of the ranks.
-
-    Attributes:
-        num_hosts: Number of hosts; None if the slots of the hosts decide.
-    """
+    """Numbers of the ranks and of the hosts, None if the slots of the hosts decide."""
 
     num_ranks: int
     num_hosts: int | None = None
@@ -58,9 +54,8 @@ class Placement:
     def on(self, hosts: Sequence[str]) -> tuple[str, ...]:
         """Returns the hosts that ranks start on, as horovodrun's -H takes them.
 
-        Args:
-            hosts: Hosts in the order of their use: "name" or "name:slots". With none,
-                all ranks start on this host.
+        The hosts, "name" or "name:slots", are in the order of their use. With none, all
+        ranks start on this host.
         """
         if self.num_hosts is None:
             if hosts and self.num_ranks > (slots := count_slots(hosts)):

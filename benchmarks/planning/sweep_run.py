@@ -84,10 +84,8 @@ class Answer(NamedTuple):
 def search(meets: Callable[[int, int], bool], max_ranks: int) -> Answer:
     """Finds the largest number of ranks that meets the gates.
 
-    Without a majority of its runs, a number of ranks does not meet the gates.
-
-    Args:
-        meets: (number of ranks, number of the run from 1) -> whether the gates are met.
+    Without a majority of its runs, a number of ranks does not meet the gates. `meets`
+    takes the number of ranks, and the number of the run from 1.
     """
     votes: dict[int, list[bool]] = {}
 
@@ -313,9 +311,7 @@ def read_result(folder: pathlib.Path, run: Run) -> RunResult | None:
 def why_stale(result: RunResult, digest: str | None, now: Mapping[str, Any]) -> str:
     """Returns why a result must not stand beside new ones; "" if it may.
 
-    Args:
-        result: What `read_result` returned. A result of an older version holds no
-            digest of its data and counts as unchanged.
+    A result of an older version holds no digest of its data and counts as unchanged.
     """
     if result.document["sweep"].get("data_digest", digest) != digest:
         return "its data have changed since"
@@ -339,10 +335,8 @@ def keep_result(
 ) -> tuple[RunResult | None, str]:
     """Starts a run, waits for its end, and stores its result or its error.
 
-    A result or an error that cannot be stored is printed whole on stderr instead.
-
-    Args:
-        timeout: Seconds after which the run is ended and counts as failed.
+    A result or an error that cannot be stored is printed whole on stderr instead. A run
+    that takes `timeout` seconds is ended and counts as failed.
 
     Returns:
         The result and the error of the run; both if a file cannot be written.
@@ -445,9 +439,7 @@ def _text(file: IO[bytes]) -> str:
 def find_result(text: str) -> dict[str, Any] | None:
     """Returns the last JSON object that benchmarks.train printed; None without one.
 
-    Args:
-        text: Standard output of the command; horovodrun begins each line with the
-            rank and the stream.
+    horovodrun begins each line with the rank and the stream.
     """
     for line in reversed(text.splitlines()):
         with contextlib.suppress(ValueError):

@@ -52,8 +52,7 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
     """Writes files by their functions; an error costs only its file, which is removed.
 
-    Raises:
-        OSError: If a function failed; the message names each failed file and the error.
+    The OSError after all functions names each failed file and its error.
     """
     problems = []
     for path, write_one in writers.items():

@@ -79,8 +79,7 @@ class Workers(contextlib.ExitStack):
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Runs jobs at the same time, each in a process of its own; see `timed`.
 
-        Raises:
-            OSError: If a job fails, or a process ends or does not answer in time.
+        A failed job, and a process that ends or does not answer in time, is an OSError.
         """
         turn = list(zip(self._started(len(jobs)), jobs, strict=True))
         for child, job in turn:

@@ -96,9 +96,8 @@ class Child:
     def answer(self, seconds: float) -> Any:
         """Returns the value of the function, or the next value of the generator.
 
-        Raises:
-            OSError: If the function fails, or the process has ended.
-            TimeoutError: If no answer comes in time.
+        A failed function and an ended process are an OSError; no answer in time is a
+        TimeoutError.
         """
         try:
             if not self._pipe.poll(seconds):

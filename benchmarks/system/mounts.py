@@ -24,12 +24,7 @@ _MOST_LAYERS = 8  # a loop device on a loop device, and so on
 
 @dataclasses.dataclass(frozen=True)
 class Beneath:
-    """The storage of a file, as far as it is known.
-
-    Attributes:
-        text: The memory, or the cache that may give bytes in place of a disk, for
-            sentences; "" for a disk.
-    """
+    """The storage of a file, if known; `text` is memory or a cache beneath, or ""."""
 
     is_memory: bool = False
     text: str = ""

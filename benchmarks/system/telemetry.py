@@ -55,8 +55,7 @@ class Sampler:
         ...
     figures = sampler.figures()
 
-    Attributes:
-        samples: The readings so far, with the counter "seconds", without the pauses.
+    The `samples` are the readings so far, with the counter "seconds", without pauses.
     """
 
     def __init__(

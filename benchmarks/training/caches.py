@@ -223,8 +223,7 @@ def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def prepare(setting: Setting, ranks: Ranks) -> tuple[CacheStatus, ...] | None:
     """Brings the page cache, shard caches and caches in RAM to the config's state.
 
-    Returns:
-        The status of the page caches; None if the run reads no local files.
+    The status of the page caches is None if the run reads no local files.
     """
     config = setting.config
     if config.ram_cache is not None:

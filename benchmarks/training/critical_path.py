@@ -353,9 +353,7 @@ def slow_link(
 ) -> SlowLink | None:
     """Returns the rank behind a slow network; None without such a rank.
 
-    Args:
-        sending_seconds: For each rank, seconds in which its bytes were on their way;
-            None if unknown.
+    The bytes of each rank were on their way for `sending_seconds`; None if unknown.
 
     Example:
         >>> slow_link([0.2, 8.0, 0.3], communicated=8.5, total=20.0).rank

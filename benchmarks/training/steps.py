@@ -298,12 +298,9 @@ def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:
     """Returns the time at which the device has computed all tensors.
 
     The time is float64, of `time.perf_counter`: tf.timestamp follows a wall clock that
-    is set forward and back.
-
-    Args:
-        on_host: float32 [1] on the host, for a copy of one element. A GPU works through
-            a queue, so the copy ends when all earlier work is done. TensorFlow would
-            leave out a copy that is stored nowhere.
+    is set forward and back. `on_host` is float32 [1] on the host, for a copy of one
+    element. A GPU works through a queue, so the copy ends when all earlier work is
+    done. TensorFlow would leave out a copy that is stored nowhere.
     """
     with tf.control_dependencies(tensors):
         element = tf.reshape(tensors[0], [-1])[:1]
