@@ -293,7 +293,7 @@ def _with_input(
     if not (config.repair or config.level == "source"):
         return request
     # Readers of archives need NumPy.
-    from converters.inputs import again
+    from converters.jobs import again
 
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     workspace = Workspace(

@@ -32,7 +32,7 @@ from tfpipe.shards.example import decode_example
 from tfpipe.shards.sql import PARQUET
 
 if TYPE_CHECKING:
-    from converters.inputs.again import Again
+    from converters.jobs.again import Again
 
 # Each level includes the levels before it.
 LEVELS = ("quick", "crc", "schema", "decode", "source")

@@ -24,7 +24,7 @@ from tfpipe.location import atomic
 from tfpipe.shards import index
 
 if TYPE_CHECKING:
-    from converters.inputs.again import Again
+    from converters.jobs.again import Again
 
 _REPAIR_DIR_NAME = ".repairing"
 

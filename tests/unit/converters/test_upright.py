@@ -12,8 +12,8 @@ import pytest
 
 from converters.conversion.summary import orientation_warnings
 from converters.images.policy import Policy
-from converters.inputs.again import Again
 from converters.jobs import publish, rebuild
+from converters.jobs.again import Again
 from converters.options import job
 from tests.support.data import conversions
 from tests.support.data.native_op import native_op  # noqa: F401

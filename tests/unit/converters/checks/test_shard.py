@@ -13,7 +13,7 @@ import xxhash
 from hypothesis import strategies
 
 from converters.checks import catalog as catalog_checks, shard as shard_checks
-from converters.inputs.again import Again
+from converters.jobs.again import Again
 from tests.support.data.trees import make_jpeg
 from tfpipe.location.location import Location
 from tfpipe.shards import image_record, index, records

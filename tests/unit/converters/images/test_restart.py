@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from converters import verify
 from converters.images import jpeg_header, lossless, policy as image_policy
-from converters.inputs.again import Again
 from converters.jobs import publish, rebuild
+from converters.jobs.again import Again
 from converters.options.job import ConvertOptions
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, make_tree

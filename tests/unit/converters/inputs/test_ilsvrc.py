@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from converters.inputs import classes, ilsvrc
-from converters.inputs.again import Again
 from converters.inputs.image import NO_CLASS, catalog_name, read_image, whole_file
+from converters.jobs.again import Again
 from tests.support.data.conversions import read_ilsvrc, read_listed
 from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.location.location import Location

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from converters.inputs import again
 from converters.inputs.image import read_image
 from converters.inputs.reader import Workspace
-from converters.jobs import run
+from converters.jobs import again, run
 from converters.jobs.job import Job
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from converters.inputs import again, classes, devkit, ilsvrc, patterns, tars
+from converters.inputs import classes, devkit, ilsvrc, patterns, tars
 from converters.inputs.archives import readers, samples
 from converters.inputs.image import read_image
 from converters.inputs.reader import Workspace
-from converters.jobs import plan, write_shard
+from converters.jobs import again, plan, write_shard
 from converters.jobs.job import Job
 from tests.support.data.conversions import read_ilsvrc
 from tests.support.data.trees import SYNSETS, folder_at, make_tree

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from converters.inputs.again import Again
 from converters.jobs import rebuild
+from converters.jobs.again import Again
 from tests.support.data.trees import convert, make_tree
 from tfpipe.location.location import Location
 
