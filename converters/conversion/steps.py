@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from converters.conversion import summary
 from converters.engines import processes
-from converters.inputs import expected, exported, labels, listing, meaning
+from converters.inputs import exported, labels, listing, meaning
 from converters.inputs.image import Image, catalog_name
 from converters.inputs.labels import Labelled
 from converters.inputs.reader import Reader, Workspace
@@ -24,6 +24,7 @@ from converters.jobs import (
     changed,
     division,
     duplicates,
+    expected,
     more_columns,
     plan,
     run,

@@ -313,8 +313,8 @@ def _not_classes(above: str, level: Mapping[str, set[str]]) -> str:
 
 def _are_splits(names: Iterable[str]) -> bool:
     """Whether all names of folders say splits, of several."""
-    words = {split_names.split_of_name(name) for name in names}
-    return len(words) > 1 and None not in words
+    splits = split_names.splits_of_folders([*names]) or {}
+    return len({*splits.values()}) > 1
 
 
 def _odd_names(names: Collection[str], chosen: LabelType | None) -> Iterable[str]:

@@ -11,10 +11,9 @@ from typing import Any, Literal, TypeVar
 
 from converters.images import lossless
 from converters.images.policy import Policy
-from converters.inputs import expected
 from converters.inputs.meaning import LabelType, Meaning
 from converters.inputs.reader import Reader
-from converters.jobs import division, side_files
+from converters.jobs import division, expected, side_files
 from converters.options import shared
 from tfpipe import cli
 from tfpipe.native import libraries

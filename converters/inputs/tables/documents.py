@@ -24,12 +24,13 @@ _HEAD_BYTES = 1 << 16
 
 def is_extended(path: str) -> bool:
     """Whether a file of JSON lines on this host holds Extended JSON."""
-    with _opened(path) as file:
+    with opened(path) as file:
         return _EXTENDED.search(file.read(_HEAD_BYTES)) is not None
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file, packed by gzip or not."""
     with open(open_file(path), "rb") as file:
         is_packed = path.lower().endswith(".gz")
         yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if is_packed else file
@@ -70,7 +71,7 @@ class DocumentCursor:
             ) from error
         for path in self._files:
             is_bson = path.lower().removesuffix(".gz").endswith(".bson")
-            with _opened(path) as file:
+            with opened(path) as file:
                 if is_bson:
                     with _named(path, "document"):
                         yield from bson.decode_file_iter(file)

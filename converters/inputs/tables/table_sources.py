@@ -7,12 +7,11 @@ where possible; its name decides for CSV and JSON lines. A password never leaves
 
 import contextlib
 import dataclasses
-import gzip
 import io
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TextIO, cast
+from typing import TextIO
 
 from converters.inputs import patterns, servers
 from converters.inputs.classes import CLASSES_NAME, EXPORT_NAME
@@ -206,10 +205,8 @@ def _kind_of_file(path: str) -> str | None:
 @contextlib.contextmanager
 def opened_text(path: str) -> Iterator[TextIO]:
     """Opens a file of text, packed by gzip or not, without its byte order mark."""
-    with open(open_file(path), "rb") as file:
-        is_packed = path.lower().endswith(".gz")
-        data = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if is_packed else file
-        yield io.TextIOWrapper(data, "utf-8-sig", errors="replace", newline="")
+    with documents.opened(path) as file:
+        yield io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
 
 
 def near(source: TableSource, folder: pathlib.Path) -> TableSource:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from converters.inputs import boxes, classes, expected as expected_inputs
+from converters.inputs import boxes, classes
 from converters.inputs.image import Image
 from converters.inputs.labels import Labelled
 from converters.inputs.listed import Listed
+from converters.jobs import expected as expected_inputs
 from tests.support.data import conversions
 from tests.support.data.conversions import conversion, read_ilsvrc
 from tests.support.data.trees import SYNSETS, convert, make_tree, read_boxes
