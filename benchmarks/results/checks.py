@@ -1,4 +1,4 @@
-"""Checks of a result against itself, when it is written and when it is read.
+"""Checks of a result against itself, at its writing and at its reading.
 
 In: the JSON object of benchmarks.train. Out: a sentence for each contradiction. A
 result with a contradiction was altered, or its program has a fault; reports say so.
@@ -7,11 +7,11 @@ result with a contradiction was altered, or its program has a fault; reports say
   |---------------------|--------------------------------------------------------|
   | each key            | of the type of `TrainResult`                           |
   | examples_per_second | steps * batch * ranks / seconds, without padding       |
-  | shares of the time  | 0 to 1; those of the critical path add up to 1         |
-  | label of an epoch   | what its bytes say                                     |
+  | shares of the time  | 0 to 1; shares of the critical path add up to 1        |
+  | label of an epoch   | as the bytes of the epoch say                          |
   | stall_fraction, ... | the figure with another name, see `_pairs`             |
   | hosts               | each rank once                                         |
-  | verdict of a gate   | what the figures say                                   |
+  | verdict of a gate   | as the figures say                                     |
   | config_digest       | the digest of the options                              |
   | digest              | the digest of all other keys; older results have none  |
 """

@@ -1,8 +1,8 @@
-"""Typed values from JSON: frozen dataclasses, checked when they are read.
+"""Typed values from JSON: frozen dataclasses, checked at the reading.
 
 In: a dataclass and a JSON value. Out: an instance, and a sentence for each value of a
-wrong type, which takes the default of its field. A key that is missing or null takes
-the default too, and an unknown key is ignored: results of other versions are read too.
+wrong type; the field has its default then. A missing or null key takes the
+default too, and an unknown key is ignored: results of other versions are read too.
 
   read(Point, {"x": 1.0})           -> Point(x=1.0)
   read(Point, {"x": "far"})         -> ValueError: x must be a number, got 'far'
