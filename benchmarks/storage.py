@@ -38,7 +38,7 @@ from benchmarks.planning import published
 from benchmarks.reporting import answers, output
 from benchmarks.results import checks
 from benchmarks.results.other_results import StorageReading
-from benchmarks.storage_probe import probe, probe_files, summary
+from benchmarks.storage_probe import probe, probe_files
 from benchmarks.storage_probe.reads import Workers
 from benchmarks.system.machine import Host
 from tfpipe import cli, errors
@@ -166,7 +166,7 @@ def run(config: StorageOptions) -> None:
     }
     if not hosts.is_first:
         return
-    table = text_table.lines(summary.READINGS, measured)
+    table = text_table.lines(probe.READINGS, measured)
     details = ["\n".join(table), *result["sentences"]]
     output.show(result, *answers.storage(result), details=details)
     if config.report_dir:
@@ -178,17 +178,17 @@ def _feeds(
     files: probe_files.ProbeFiles,
     measured: Sequence[StorageReading],
 ) -> dict[str, Any]:
-    best, write = summary.best(measured), summary.fastest_write(measured)
+    best, write = probe.best(measured), probe.fastest_write(measured)
     if best is None or not best.megabytes_per_second:
         return {"feeds": [], "sentences": []}
     usual = files.mean_record_bytes or published.IMAGENET_RECORD_BYTES
-    rows, fed = summary.fed(
+    rows, fed = probe.fed(
         best.megabytes_per_second * 1e6,
         (usual, published.LARGE_RECORD_BYTES),
         config.for_model,
         published.ACCELERATORS,
     )
-    sentences = [summary.fastest(measured, best), files.beneath.caveat]
+    sentences = [probe.fastest(measured, best), files.beneath.caveat]
     if best.seconds is not None and best.seconds < _LEAST_SECONDS:
         sentences.append(
             f"It took {best.seconds * 1e3:.1f} ms, which is too short to trust: "

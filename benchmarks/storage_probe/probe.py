@@ -17,20 +17,25 @@ hosts do a measurement at the same time.
 
 import dataclasses
 import functools
+import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.models.accelerators import Accelerators
 from benchmarks.page_cache import states
 from benchmarks.results.other_results import ReadLatency, StorageReading
-from benchmarks.storage_probe import reads, summary
+from benchmarks.storage_probe import reads
 from benchmarks.storage_probe.probe_files import PIECE_BYTES, ProbeFiles
 from benchmarks.storage_probe.reads import Job, Piece, Workers
 from benchmarks.system.figures import joined
+from tfpipe.cli.text_table import Column
+from tfpipe.errors import count_of
+from tfpipe.pages.frame import amount, milliseconds
 
 Group = list[StorageReading]  # with more and more threads or processes
 
@@ -149,8 +154,8 @@ class StorageProbe:
             for row in self._measure_group(group):
                 rows.append(row)
                 yield row
-        if (best := summary.best(rows)) is not None:
-            what, state, processes, threads = best.way
+        if (fastest_row := best(rows)) is not None:
+            what, state, processes, threads = fastest_row.way
             again = way(what, state, num_threads=threads, num_processes=processes)
             yield self._measure(dataclasses.replace(again, is_again=True))
         if self.files.write_folder:  # last, because a disk may work on after the writes
@@ -174,18 +179,18 @@ class StorageProbe:
 
     def _measure_group(self, group: Group) -> Iterator[StorageReading]:
         """Yields the rows of a group until two in a row gain nothing."""
-        best, num_idle = 0.0, 0
+        most, num_idle = 0.0, 0
         for reading in group:
             row = self._measure(reading)
             yield row
             rate = row.megabytes_per_second or 0.0
-            num_idle = 0 if rate >= best * _LEAST_GAIN else num_idle + 1
-            best = max(best, rate)
+            num_idle = 0 if rate >= most * _LEAST_GAIN else num_idle + 1
+            most = max(most, rate)
             if num_idle == 2:
                 return
 
     def _measure(self, reading: StorageReading) -> StorageReading:
-        self.begin(f"{summary.name(reading)}, {reading.state}")
+        self.begin(f"{name_of(reading)}, {reading.state}")
         pieces = _pieces(self.files, reading, self.max_parallel)
         names = list(dict.fromkeys(name for name, _, _ in pieces))
         # No host reads before the page caches of all hosts are ready.
@@ -321,3 +326,145 @@ def _seconds(outcomes: Sequence[Mapping[str, Any]]) -> float:
     begin = min(outcome["start_ns"] for outcome in outcomes)
     end = max(outcome["end_ns"] for outcome in outcomes)
     return float(max(1, end - begin)) / 1e9
+
+
+_NAMES = {
+    "sequential": "1 MB sequential",
+    "random": "4 kB random",
+    "shards": "whole shards",
+    "open": "open a file",
+    "stat": "ask for the size of a file",
+    "write": "write, fsync, rename",
+}
+# By state: what the kernel's figures say, which know this page cache alone.
+_SEEN = {
+    "direct": "around this page cache",
+    "cold": "not in this page cache",
+    "warm": "in this page cache",
+}
+
+
+def name_of(row: StorageReading) -> str:
+    """Returns the name of a reading, such as "whole shards, 4 threads"."""
+    readers = count_of(row.num_threads, "thread")
+    if row.num_processes > 1:
+        readers = f"{row.num_processes} processes"
+    again = ", again" if row.is_again else ""
+    return f"{_NAMES.get(row.what, row.what)}, {readers}{again}"
+
+
+def seen(row: StorageReading) -> str:
+    """Returns the state of a reading as the kernel saw it.
+
+    "not in this page cache" says nothing of caches in disks, servers and hypervisors.
+    """
+    if row.state not in _SEEN or row.what in ("open", "stat"):
+        return row.state
+    if row.is_proven is None:
+        return f"{row.state}: the kernel does not tell"
+    return f"{row.state}: {'' if row.is_proven else 'NOT '}{_SEEN[row.state]}"
+
+
+def proof(row: StorageReading) -> str:
+    """Returns `seen` with the part in memory before, or why a row is left out."""
+    if row.skipped:
+        return f"{row.state}: left out. {row.skipped}"
+    part = row.resident_fraction
+    return seen(row) + (f", {part:.1%} there before" if part is not None else "")
+
+
+READINGS: Sequence[Column[StorageReading]] = (
+    Column("reading", name_of, is_left=True),
+    Column("MB/s", lambda row: amount(row.megabytes_per_second)),
+    Column("reads/s", lambda row: amount(row.reads_per_second)),
+    Column("p50 ms", lambda row: milliseconds(row.latency_seconds.p50)),
+    Column("p90 ms", lambda row: milliseconds(row.latency_seconds.p90)),
+    Column("p99 ms", lambda row: milliseconds(row.latency_seconds.p99)),
+    Column("p99.9 ms", lambda row: milliseconds(row.latency_seconds.p99_9)),
+    Column("state", proof, is_left=True),
+)
+
+
+_IN_ORDER = ("shards", "sequential")  # kinds of readings
+_IN_SENTENCE = ("h100", "v100")
+
+
+def best(measured: Iterable[StorageReading]) -> StorageReading | None:
+    """Returns the fastest reading in order without help of the page cache.
+
+    Where memory is the storage, any reading counts.
+    """
+    read = [m for m in measured if m.what in _IN_ORDER and not m.skipped]
+    apart = [m for m in read if m.state != "warm"]
+    return max(apart or read, key=_rate, default=None)
+
+
+def fastest_write(measured: Iterable[StorageReading]) -> StorageReading | None:
+    """Returns the fastest of the writes; None if nothing was written."""
+    return max((m for m in measured if m.what == reads.WRITE), key=_rate, default=None)
+
+
+def fastest(measured: Iterable[StorageReading], best: StorageReading) -> str:
+    """Returns a sentence about the fastest reading, with the rate of its other try."""
+    text = f"The fastest: {_rate(best):,.0f} MB/s with "
+    text += name_of(dataclasses.replace(best, is_again=False)) + f", {seen(best)}"
+    if each := best.megabytes_per_second_per_host:
+        text += f"; {len(each)} hosts: {' + '.join(f'{rate:,.0f}' for rate in each)}"
+    tries = [_rate(row) for row in measured if row.way == best.way and not row.skipped]
+    if len(tries) > 1:
+        text += f"; {min(tries):,.0f} in another try"
+    return f"{text}."
+
+
+def _rate(reading: StorageReading) -> float:
+    return reading.megabytes_per_second or 0.0
+
+
+def fed(
+    rate: float,
+    record_bytes: Sequence[float],
+    models: Sequence[str],
+    accelerators: Accelerators,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns how many accelerators a rate in bytes a second feeds, for training.
+
+    Returns:
+        A row for each model, size and accelerator with a figure for the model; a
+        sentence for each model and size, with two of the accelerators.
+    """
+    rows: list[dict[str, Any]] = []
+    sentences = []
+    for model, size in itertools.product(models, record_bytes):
+        own: dict[str, dict[str, Any]] = {
+            name: {
+                "model": model,
+                "record_bytes": size,
+                "accelerator": name,
+                "images_per_second": figure.images_per_second,
+                "num_accelerators": rate / (figure.images_per_second * size),
+                "basis": figure.basis,
+                "source": figure.source,
+            }
+            for name, modes in accelerators.items()
+            if (figure := modes["train"].get(model))
+        }
+        rows += own.values()
+        words = [
+            f"{_count_text(own[name]['num_accelerators'])} {name.upper()}"
+            for name in _IN_SENTENCE
+            if name in own
+        ]
+        if words:
+            shown = f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+            sentences.append(
+                f"It feeds {' or '.join(words)} that train {model} with records of "
+                f"{shown}."
+            )
+    return rows, sentences
+
+
+def _count_text(value: float) -> str:
+    """Returns a value with two significant digits below 10, and no decimals above."""
+    if value >= 10:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"

@@ -21,7 +21,7 @@ from benchmarks.results.train_result import (
     TimeSeries,
     TrainResult,
 )
-from benchmarks.storage_probe import summary
+from benchmarks.storage_probe import probe
 from tfpipe.pages import frame
 from tfpipe.pages.frame import Bar, Chart, Plot, Spec, milliseconds
 
@@ -167,7 +167,7 @@ def storage_rates(index: int, result: Result[StorageResult]) -> Chart | None:
     rated = [row for row in every if row.megabytes_per_second is not None]
     states = [state for state in _STATES if state in {row.state for row in rated}]
     rates = [
-        Bar(f"{summary.name(m)}\n{m.state}", m.megabytes_per_second or 0.0, m.state)
+        Bar(f"{probe.name_of(m)}\n{m.state}", m.megabytes_per_second or 0.0, m.state)
         for m in rated
         if m.state in states
     ]
@@ -179,7 +179,7 @@ def storage_rates(index: int, result: Result[StorageResult]) -> Chart | None:
         result.values.sentences,
         frame.legend(states),
         plots,
-        *tables.view(summary.READINGS, every),
+        *tables.view(probe.READINGS, every),
     )
 
 

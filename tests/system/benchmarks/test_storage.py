@@ -21,7 +21,7 @@ import pytest
 import tfpipe
 from benchmarks.results import tree
 from benchmarks.results.other_results import StorageResult
-from benchmarks.storage_probe import probe, probe_files, reads, summary
+from benchmarks.storage_probe import probe, probe_files, reads
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Workers
 from benchmarks.system import mounts
@@ -71,7 +71,7 @@ def test_shards_of_a_data_set_are_measured_and_stay_as_they_are(
     assert (warm["is_proven"], warm["storage_bytes"]) == (True, 0)
     assert {row["model"] for row in result["feeds"]} == {"resnet50", "vgg16"}
     assert result["sentences"][-1] in done.stdout.splitlines()
-    best = summary.best(tree.read(StorageResult, result).measurements)
+    best = probe.best(tree.read(StorageResult, result).measurements)
     assert best is not None
     assert result["megabytes_per_second"] == best.megabytes_per_second
     is_short = any("too short to trust" in text for text in result["sentences"])

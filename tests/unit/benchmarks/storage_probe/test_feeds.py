@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.models.accelerators import Figure
 from benchmarks.results.other_results import StorageReading
-from benchmarks.storage_probe import summary
+from benchmarks.storage_probe import probe
 
 _RATES = {
     "v100": {"resnet50": 1000.0, "inception_v4": 250.0},
@@ -24,7 +24,7 @@ _KNOWN = {
 
 
 def test_number_is_the_rate_over_what_one_reads() -> None:
-    rows, _ = summary.fed(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
+    rows, _ = probe.fed(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
 
     found = {(r["model"], r["accelerator"]): r["num_accelerators"] for r in rows}
     assert found == {
@@ -36,7 +36,7 @@ def test_number_is_the_rate_over_what_one_reads() -> None:
 
 
 def test_sentences_name_models_and_sizes() -> None:
-    _, sentences = summary.fed(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
+    _, sentences = probe.fed(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
 
     assert sentences == [
         "It feeds 3.0 H100 or 15 V100 that train resnet50 with records of 100 kB.",
@@ -58,9 +58,9 @@ def test_best_is_the_fastest_row_outside_of_the_page_cache() -> None:
     ]
     direct = _measured("sequential", "direct", 800.0)
 
-    assert summary.best([*others, *cold]) == cold[1]
-    assert summary.best([*others, direct, *cold]) == direct
-    assert summary.best(others) == others[0], "memory is the storage"
-    assert summary.best(others[1:]) is None
-    assert summary.fastest_write(others) == others[2]
-    assert summary.fastest_write(cold) is None
+    assert probe.best([*others, *cold]) == cold[1]
+    assert probe.best([*others, direct, *cold]) == direct
+    assert probe.best(others) == others[0], "memory is the storage"
+    assert probe.best(others[1:]) is None
+    assert probe.fastest_write(others) == others[2]
+    assert probe.fastest_write(cold) is None

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.page_cache import states
 from benchmarks.results.other_results import ReadLatency, StorageReading
-from benchmarks.storage_probe import probe, reads, summary
+from benchmarks.storage_probe import probe, reads
 from benchmarks.storage_probe.probe import FileFacts, StorageProbe
 from benchmarks.storage_probe.probe_files import ProbeFiles
 from benchmarks.storage_probe.reads import Job, Workers
@@ -259,7 +259,7 @@ def test_threads_grow_until_two_numbers_gain_nothing(place: ProbeFiles) -> None:
     threads = [m.num_threads for m in rows if m.num_processes == 1]
     assert threads == [1, 2, 4, 8, 16, 8], "the fastest is measured again"
     assert [m.is_again for m in rows if m.num_threads == 8] == [False, True]
-    assert summary.best(found) in rows
+    assert probe.best(found) in rows
 
 
 def test_writes_come_last_and_with_little_room_are_small(place: ProbeFiles) -> None:

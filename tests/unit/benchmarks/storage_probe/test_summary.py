@@ -3,7 +3,7 @@
 import dataclasses
 
 from benchmarks.results.other_results import ReadLatency, StorageReading
-from benchmarks.storage_probe import summary
+from benchmarks.storage_probe import probe
 from tfpipe.cli import text_table
 
 _ROW = StorageReading(
@@ -19,7 +19,7 @@ _ROW = StorageReading(
 
 
 def test_line_has_name_figures_and_proof() -> None:
-    heading, line = text_table.lines(summary.READINGS, [_ROW])
+    heading, line = text_table.lines(probe.READINGS, [_ROW])
 
     assert heading.split()[:5] == ["reading", "MB/s", "reads/s", "p50", "ms"]
     assert line.split("  ")[0] == "whole shards, 4 threads"
@@ -35,11 +35,11 @@ def test_state_that_is_not_had_is_said() -> None:
         what="open", state="cold", skipped="Only root can make names cold: no."
     )
 
-    lines = text_table.lines(summary.READINGS, [warm, skipped])
+    lines = text_table.lines(probe.READINGS, [warm, skipped])
 
     assert lines[1].endswith("warm: NOT in this page cache, 40.0% there before")
     assert lines[2].endswith("cold: left out. Only root can make names cold: no.")
-    assert "4 processes" in summary.name(dataclasses.replace(_ROW, num_processes=4))
+    assert "4 processes" in probe.name_of(dataclasses.replace(_ROW, num_processes=4))
 
 
 def test_no_state_is_said_to_be_proven() -> None:
@@ -52,13 +52,13 @@ def test_no_state_is_said_to_be_proven() -> None:
     ]
 
     for row in rows:
-        assert "prove" not in summary.proof(row)
-        assert summary.proof(row).startswith(row.state)
+        assert "prove" not in probe.proof(row)
+        assert probe.proof(row).startswith(row.state)
 
 
 def test_another_try_is_the_same_way_to_read() -> None:
     again = dataclasses.replace(_ROW, is_again=True)
 
-    assert summary.name(again) == "whole shards, 4 threads, again"
+    assert probe.name_of(again) == "whole shards, 4 threads, again"
     assert again.way == _ROW.way
     assert dataclasses.replace(_ROW, num_threads=2).way != _ROW.way
