@@ -22,13 +22,7 @@ from converters.inputs.classtree import TreeReader
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut, Reason
-from converters.inputs.meaning import (
-    NUMBER,
-    TEXT,
-    USUAL,
-    Meaning,
-    label_type,
-)
+from converters.inputs.meaning import NUMBER, TEXT, USUAL, Meaning, label_type
 from converters.inputs.reader import Reader, Workspace
 from converters.inputs.tables import columns, table_sources
 from converters.inputs.tables.reader import TableReader
@@ -104,7 +98,7 @@ def _kind_of(place: str) -> str:
     elif before == place:
         errors.require_visible(path)
         raise _no_place(f"{servers.shown(path)}: no such file or folder")
-    first = patterns.find([place], _ANY, USUAL).archives[0].file
+    first = patterns.find([place], _ANY, USUAL)[0][0].file
     if named := _by_name(first):
         return named
     raise _no_place(f"{shown(place)}, whose first file is {shown(first)}")

@@ -57,15 +57,10 @@ class Kind(NamedTuple):
         return found
 
 
-class Found(NamedTuple):
-    """The files of the values of --input, and the folder in each value."""
-
-    archives: list[Archive]
-    folders: list[Location]
-
-
-def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> Found:
-    """Finds the files of the values of --input.
+def find(
+    words: Sequence[str], kind: Kind, meaning: Meaning
+) -> tuple[list[Archive], list[Location]]:
+    """Finds the files of the values of --input, and the folder in each value.
 
     Before a pattern may be a split and "=". Without a split, the name of the file or of
     a folder says the split, or else train.
@@ -75,7 +70,9 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> Found:
     folders = []
     for word in words:
         split, pattern = split_of(word)
-        path = absolute(pattern)
+        path = pattern
+        if pattern and "://" not in pattern:
+            path = os.path.abspath(os.path.expanduser(pattern))
         here = matching("--input", path, kind)
         if not here:
             raise ValueError(
@@ -93,15 +90,7 @@ def find(words: Sequence[str], kind: Kind, meaning: Meaning) -> Found:
         folders.append(folder_in(path, here))
     others = [file for file in sizes if file not in split_of_file]
     split_of_file |= meaning.splits_of_files(others, folders)
-    archives = [Archive(split_of_file[file], file, n) for file, n in sizes.items()]
-    return Found(archives, folders)
-
-
-def absolute(pattern: str) -> str:
-    """Returns a pattern of paths from the root on; a URL stays."""
-    if not pattern or "://" in pattern:
-        return pattern
-    return os.path.abspath(os.path.expanduser(pattern))
+    return [Archive(split_of_file[f], f, n) for f, n in sizes.items()], folders
 
 
 def folder_in(pattern: str, files: Collection[str]) -> Location:
@@ -232,9 +221,7 @@ def _at_url(flag: str, url: str, kind: Kind) -> dict[str, int]:
     return {(location / name).text: sizes[name] for name in wanted}
 
 
-def relative_to_one(
-    archives: Sequence[Archive],
-) -> tuple[Location, list[Archive]]:
+def relative_to_one(archives: Sequence[Archive]) -> tuple[Location, list[Archive]]:
     """Returns the folder of all files, and the files relative to the folder.
 
     Files by URL keep their URL. If all files are URLs, the folder is a URL, too.

@@ -89,7 +89,7 @@ def masked(text: str, url: str) -> str:
     parts = re.fullmatch(_URL, url, re.IGNORECASE)
     if parts is None:
         return "an error that may repeat a password"
-    public = {_plain(parts[name] or "").lstrip("/") for name in _PUBLIC}
+    public = {urllib.parse.unquote(parts[name] or "").lstrip("/") for name in _PUBLIC}
     for secret in _secrets(parts.groupdict()):
         before = r"(?:(?<=[:=])|(?<==['\"]))" if secret in public else ""
         text = re.sub(f"{before}{re.escape(secret)}", "***", text)
@@ -101,10 +101,6 @@ def _secrets(parts: Mapping[str, str | None]) -> list[str]:
     options = (each.partition("=") for each in (parts["query"] or "").split("&"))
     written = [value for key, _, value in options if "pass" in key.lower()]
     written.append(parts["password"] or "")
-    forms = {form for each in written for form in (each, _plain(each))}
+    forms = {form for each in written for form in (each, urllib.parse.unquote(each))}
     forms |= {urllib.parse.quote(form, safe="") for form in forms}
     return sorted(forms - {""}, key=len, reverse=True)
-
-
-def _plain(text: str) -> str:
-    return urllib.parse.unquote(text)

@@ -21,13 +21,7 @@ from converters.inputs.classes import (
 from converters.inputs.listed import Listed
 from converters.inputs.meaning import TEXT, Meaning
 from converters.inputs.reader import Reader, Workspace
-from converters.inputs.tables import (
-    rows,
-    scan,
-    spool,
-    sql,
-    table_sources,
-)
+from converters.inputs.tables import rows, scan, spool, sql, table_sources
 from converters.inputs.tables.columns import Columns
 from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location

@@ -74,7 +74,7 @@ def test_files_folders_and_patterns_give_sorted_files_of_a_split(
         (tmp_path / name).write_bytes(b"")
 
     def names(*words: str) -> list[tuple[str, str]]:
-        found = patterns.find(words, TARS, USUAL).archives
+        found, _ = patterns.find(words, TARS, USUAL)
         _, found = patterns.relative_to_one(found)
         assert all(
             (tmp_path / item.file).stat().st_size == item.num_bytes for item in found
