@@ -18,7 +18,7 @@ SPLIT_WORDS: Mapping[str, str] = {
 }
 # `train-00000-of-00008`, `set-train.tfrecord-00000-of-00008`, and the names of Hugging
 # Face, `train-00000-of-00002-0a1b.parquet`, where each shard has a text of its own.
-_SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(?:[-.].*?)?(\.[a-z]+)?", re.DOTALL)
+_SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(?:[-.].*?)??(\.[a-z]+)?", re.DOTALL)
 # Numbers with leading zeros, such as `set-train-003.tar` of a WebDataset.
 _NUMBERED = re.compile(r"(.*?)([0-9]{3,})(\.[a-z]+(?:\.gz)?)", re.DOTALL)
 # Words end at other characters, at digits, and before an upper-case letter.

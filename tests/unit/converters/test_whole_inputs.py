@@ -21,7 +21,6 @@ from tests.support.data.conversions import conversion
 from tests.support.data.inputs import KINDS, Images, convert_input
 from tests.support.data.trees import make_jpeg, make_tree
 from tests.unit.converters.inputs.test_tars import pack_train
-from tfpipe.shards import split_names
 
 Make = Callable[..., Job]
 
@@ -125,23 +124,6 @@ def test_a_whole_set_and_a_named_part_of_a_set_are_taken(
     job = _merged(tmp_path, str(folder / f"{WHOLE[0]}{ending}"), **options)
 
     assert sum(plan.num_images for plan in job.plans) == 1
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        WHOLE,
-        ["train-005.tar", "train-006.tar"],
-        ["2024.tar", "2026.tar"],
-        ["a-01.tar", "a-03.tar"],
-        ["a-001.tar", "a-003.csv", "b-003.tar"],
-        ["x.tar"],
-    ],
-)
-def test_files_without_a_gap_in_numbers_with_zeros_are_whole(
-    names: Sequence[str],
-) -> None:
-    split_names.require_whole_sets(names, "--input")
 
 
 def _webdataset(root: pathlib.Path, place: str, **options: Any) -> Job:

@@ -70,3 +70,38 @@ def test_source_refuses_a_pattern_of_several_splits(tmp_path, names, splits, spl
         assert "split='all'" in str(caught.value)
     else:
         assert source().index.num_records(split) == len(names)
+
+
+WHOLE = ["train-00000-of-00002", "train-00001-of-00002"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (WHOLE, ""),
+        (WHOLE[1:], "numbered 0 to 1 as train-00001-of-00002 says, .*see number 0"),
+        (["a-00000-of-00001", *WHOLE[:1]], "got 1, see number 1"),
+        ([*WHOLE, "train-00002-of-00002"], "got 3, see number 2"),
+        ([f"{WHOLE[0]}-0a", f"{WHOLE[0]}-1b", WHOLE[1]], "got 3, see number 0"),
+        ([f"{WHOLE[0]}.tar", f"{WHOLE[1]}.csv"], "got 1, see number 1"),
+        ([f"{WHOLE[0]}-0a.tar", f"{WHOLE[1]}-1b.csv"], "got 1, see number 1"),
+        ([name + end for name in WHOLE for end in (".tar", ".csv", "-0a.json")], ""),
+        (["train-005.tar", "train-006.tar"], ""),
+        (
+            ["train-007.tar", "train-005.tar"],
+            "005.tar and .*007.tar without train-006",
+        ),
+        (["a-099.tar", "a-101.tar"], "got a-099.tar and a-101.tar without a-100.tar"),
+        (["2024.tar", "2026.tar"], ""),
+        (["a-01.tar", "a-03.tar"], ""),
+        (["a-001.tar", "a-003.csv", "b-003.tar"], ""),
+        (["a-001.tar", "a-0003.tar"], ""),
+        (["x.tar"], ""),
+    ],
+)
+def test_a_set_of_shards_must_be_whole(names, said):
+    if not said:
+        split_names.require_whole_sets(names, "--input")
+        return
+    with pytest.raises(ValueError, match=f"^--input must name whole sets.*{said}"):
+        split_names.require_whole_sets(names, "--input")
