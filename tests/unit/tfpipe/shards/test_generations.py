@@ -297,6 +297,22 @@ def test_the_top_is_no_usual_data_set(growing: pathlib.Path) -> None:
     assert records == [8, 10, 12]
 
 
+@pytest.mark.parametrize("is_local", [True, False])
+def test_only_a_url_that_cannot_be_read_is_an_error_of_growing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    def read(self: Files, name: str) -> bytes:
+        raise errors.RemoteError("no route")
+
+    monkeypatch.setattr(Files, "read", read)
+    files = Files(str(tmp_path) if is_local else "s3://bucket/set")
+    if is_local:
+        assert not generations.is_growing(files)
+    else:
+        with pytest.raises(errors.RemoteError, match="no route"):
+            generations.is_growing(files)
+
+
 def test_the_digest_of_a_source_is_that_of_its_generation(
     growing: pathlib.Path,
 ) -> None:

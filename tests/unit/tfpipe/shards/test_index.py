@@ -151,6 +151,19 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
             index.load(tmp_path)
 
 
+def test_an_index_that_the_system_does_not_read_is_named(tmp_path):
+    path = tmp_path / index.INDEX_NAME
+    path.symlink_to(path)
+    with pytest.raises(
+        errors.BadIndexError, match=r"Too many levels .* Run again when"
+    ):
+        index.load(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(errors.BadIndexError, match="it is no regular file"):
+        index.load(tmp_path)
+
+
 def test_endless_nesting_is_refused(tmp_path):
     (tmp_path / index.INDEX_NAME).write_text("[" * 100_000)
 
@@ -330,6 +343,14 @@ def test_missing_or_damaged_catalog_is_named(tmp_path, content):
         errors.BadIndexError, match=rf"{tmp_path}/catalog\.parquet cannot be read"
     ):
         index.load_catalog(tmp_path, "train", ["record"])
+
+
+def test_a_disk_that_fails_is_not_blamed_on_the_catalog(data_dir):
+    def fails(connection):
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(errors.BadIndexError, match=r"Permission denied. Run again whe"):
+        index._from_catalog(data_dir, "SELECT ?", [], fails)
 
 
 def test_catalog_tells_the_file_at_a_place_and_the_median_short_side(data_dir):

@@ -38,6 +38,10 @@ TABLE = [
         "no index: .*converters.verify HERE --level=crc --write",
     ),
     (["records/index.json", "a/1.jpg"], "There is one in HERE/records: give that fold"),
+    (["a/b/c/1.jpg"], "photos such as 1.jpg"),
+    (["a/b/c/d/1.jpg"], "It holds a. Create one"),
+    ([".git/1.jpg"], "It holds .git. Create one"),
+    ([*(f"{n}.txt" for n in range(60)), "z/1.jpg"], "photos such as 1.jpg"),
     (["../index.json", "a.jpg"], "There is one in ABOVE: give that folder"),
     ([".converting/job-1/lock"], "not ended, or a task of it failed: run its command"),
 ]

@@ -10,7 +10,12 @@ from hypothesis import strategies
 from tests.support.data.trees import make_jpeg
 from tfpipe import errors
 from tfpipe.shards import image_record, records
-from tfpipe.shards.example import Feature, decode_example, encode_example
+from tfpipe.shards.example import (
+    Feature,
+    decode_example,
+    encode_example,
+    int64_feature,
+)
 
 RECORD = image_record.ImageRecord(
     encoded=make_jpeg(0),
@@ -41,9 +46,24 @@ NOT_ASCII = image_record.ImageRecord(
     filename="crème.JPEG",
 )
 
+WITH_MORE = image_record.ImageRecord(
+    encoded=make_jpeg(1),
+    height=32,
+    width=40,
+    label=[7, 3],
+    synset="n02165105",
+    text="tiger beetle",
+    filename="n02165105_9.JPEG",
+    boxes=WITH_BOXES.boxes,
+    box_labels=[3, 7],
+    features={"extra/score": int64_feature([9]), "image/a": int64_feature([])},
+)
+
 
 def to_example(record: image_record.ImageRecord) -> tf.train.Example:
     """The record as TensorFlow's protobuf classes spell it."""
+    labels = record.label if isinstance(record.label, list) else [record.label]
+    box_labels = record.box_labels or labels * len(record.boxes)
     sides = {
         f"image/object/bbox/{side}": [box[number] for box in record.boxes]
         for number, side in enumerate(("xmin", "ymin", "xmax", "ymax"))
@@ -52,10 +72,12 @@ def to_example(record: image_record.ImageRecord) -> tf.train.Example:
         "image/height": [record.height],
         "image/width": [record.width],
         "image/channels": [3],
-        "image/class/label": [record.label],
-        "image/object/bbox/label": [record.label] * len(record.boxes),
-        "image/object/class/label": [record.label] * len(record.boxes),
+        "image/class/label": labels,
+        "image/object/bbox/label": box_labels,
+        "image/object/class/label": box_labels,
     }
+    if record.features:
+        ints |= {"extra/score": [9], "image/a": []}
     strings = {
         "image/colorspace": b"RGB",
         "image/class/synset": record.synset.encode(),
@@ -69,7 +91,7 @@ def to_example(record: image_record.ImageRecord) -> tf.train.Example:
         **{k: tf.train.Feature(int64_list={"value": v}) for k, v in ints.items()},
         **{k: tf.train.Feature(bytes_list={"value": [v]}) for k, v in strings.items()},
     }
-    assert len(features) == 16
+    assert len(features) == 16 + len(record.features or ())
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
@@ -79,12 +101,29 @@ def write_shard(path: pathlib.Path, datas: list[bytes]) -> pathlib.Path:
 
 
 @pytest.mark.parametrize(
-    "record", [RECORD, WITH_BOXES, NOT_ASCII], ids=["no boxes", "boxes", "not ascii"]
+    "record",
+    [RECORD, WITH_BOXES, NOT_ASCII, WITH_MORE],
+    ids=["no boxes", "boxes", "not ascii", "more"],
 )
 def test_encoded_image_equals_what_protobuf_serializes(record):
     encoded = b"".join(image_record.encode_image(record))
 
     assert encoded == to_example(record).SerializeToString(deterministic=True)
+
+
+def test_an_image_that_cannot_be_encoded_is_refused():
+    number = int64_feature([1])
+    for changes, said in (
+        (
+            {"box_labels": [1]},
+            r"for each of the 2 boxes of n02165105_9., got \[1\]",
+        ),
+        ({"label": [1, 2]}, "for each of the 2 boxes of .*, got None"),
+        ({"features": {"image/encoded": number}}, "before image/encoded, got image/en"),
+        ({"features": {"a": number, "z": number}}, "before image/encoded, got z"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            image_record.encode_image(WITH_BOXES._replace(**changes))
 
 
 def test_encoded_jpeg_is_not_copied():

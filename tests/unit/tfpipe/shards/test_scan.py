@@ -270,6 +270,23 @@ def test_damaged_header_and_compression_are_named(bare_dir):
         scan.scan(bare_dir, "train")
 
 
+@pytest.mark.parametrize("num_sound", [0, 1, 7])
+def test_damage_that_is_left_to_reading_is_one_last_record(bare_dir, capsys, num_sound):
+    shard = bare_dir / "train-00001-of-00003"
+    end = [*records.scan(shard)][num_sound].byte_offset
+    content = bytearray(shard.read_bytes())
+    content[end] ^= 1
+    shard.write_bytes(content)
+
+    found = scan.scan(bare_dir, "train", skips_damage=True)
+
+    assert found.index.splits["train"][1].num_records == num_sound + 1
+    assert found.byte_offsets[8 + num_sound] == end
+    said = capsys.readouterr().err
+    assert f"{num_sound} record" in said
+    assert f"the last {len(content) - end} bytes count as one damaged record" in said
+
+
 def test_missing_and_foreign_shards_are_named(bare_dir):
     (bare_dir / "train-00001-of-00003").rename(bare_dir / "other-00000-of-00001")
 

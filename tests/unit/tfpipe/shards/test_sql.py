@@ -49,6 +49,23 @@ def _require_equal(connection: duckdb.DuckDBPyConnection, text: str) -> None:
     assert connection.fetchall() == [(text, text + text)]
 
 
+def test_a_connection_loads_nothing_and_depends_on_no_host() -> None:
+    wanted = {
+        "threads": 1,
+        "TimeZone": "UTC",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "enable_progress_bar": False,
+        "python_enable_replacements": False,
+    }
+    with connected() as connection:
+        found = {
+            name: connection.execute("SELECT current_setting(?)", [name]).fetchall()
+            for name in wanted
+        }
+    assert found == {name: [(value,)] for name, value in wanted.items()}
+
+
 def test_a_hostile_path_is_one_file(
     connection: duckdb.DuckDBPyConnection, tmp_path: pathlib.Path
 ) -> None:

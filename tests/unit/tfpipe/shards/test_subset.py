@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tfpipe
+from tfpipe import errors
 from tfpipe.shards import index, subset
 
 SIZES = {"train": (5, 0, 3), "validation": (4,)}
@@ -39,6 +40,15 @@ def places(chosen):
         split: list(zip(of.shard.tolist(), of.record.tolist(), strict=True))
         for split, of in chosen.splits.items()
     }
+
+
+def test_all_records_of_a_split_are_numbered_in_order():
+    for sizes in ([5, 0, 3], [4], [0], []):
+        chosen = subset.Chosen.of_all(np.array(sizes, int))
+
+        found = list(zip(chosen.shard.tolist(), chosen.record.tolist(), strict=True))
+        assert found == [(s, r) for s, size in enumerate(sizes) for r in range(size)]
+        assert chosen.numbers(np.array(sizes, int)).tolist() == [*range(sum(sizes))]
 
 
 UNSORTED = [("validation", 0, 3), ("train", 2, 1), ("train", 0, 4), ("train", 0, 0)]
@@ -107,6 +117,13 @@ def test_wrong_rows_are_named(known, places, weights, message):
         message = "column record must hold whole numbers, got float64"
     with pytest.raises(tfpipe.errors.BadSubsetError, match=message):
         subset.choose(given, known)
+
+
+def test_records_that_do_not_rise_are_refused():
+    """Rows of `choose` are sorted before: this is about a file."""
+    for shard, record in (([0, 0], [1, 0]), ([1, 0], [0, 1]), ([0, 0], [1, 1])):
+        with pytest.raises(errors.BadSubsetError, match="must rise by shard and rec"):
+            subset.Chosen(shard=np.array(shard), record=np.array(record))
 
 
 def test_no_record_and_an_empty_value_are_refused(known):
