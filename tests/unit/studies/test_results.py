@@ -74,7 +74,7 @@ ways.entries_default_uint8.cpu_ratio .2fs: | nothing set, with entry points
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, without and
 # performance 2026-11-27-cores
 variants.ranks.cpu_ratio .2fs: The rows from
-# performance 2026-11-27-epochs
+# performance 2026-11-28-epochs
 ways.keras.cpu_ratio .2fs: | an epoch of `for_keras()` |
 ways.first.cpu_seconds .2fs: | `build(epoch=...)` and
 ways.first_keras.cpu_seconds .2fs: | a new iterator of `for_keras()`
@@ -103,9 +103,12 @@ ways.tfpipe_foreign_uint8_read_by_tensorflow.cpu_ratio .2fs: The records may be
 # table 2026-11-27-tables
 ratio.uncompressed .2fs: | Parquet with bytes, uncompressed
 ratio.snappy .2fs: | Parquet with bytes, Snappy
-# service 2026-11-27-service
+# service 2026-11-28-service
 ways.service.ratio .2fs: `python -m studies.service
 ways.compressed.ratio .2f: `python -m studies.service
+# studies 2026-11-28-service
+ways.tensorflow.ratio .2fs: `service` compares
+ways.service.ratio .2fs: `service` compares
 # studies 2026-11-23-storage-probe
 readings.0.ratio .3f: `storage` reads
 readings.1.ratio .3f: `storage` reads
