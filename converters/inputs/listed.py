@@ -5,7 +5,7 @@ Never here: labels (see `labels`), the bytes of an image.
 """
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from converters.inputs.classes import NO_LIST, ClassList
@@ -109,7 +109,7 @@ class Listed(NamedTuple):
             return self
         return self.renamed({}, meaning.split or TRAIN)
 
-    def in_folders(self, tops: Sequence[Location], meaning: Meaning) -> "Listed":
+    def in_folders(self, tops: Iterable[Location], meaning: Meaning) -> "Listed":
         """Returns the same images, with warnings about the names of folders."""
         lines = meaning.unread_names(tops, self.splits)
         return self._replace(warnings=[*self.warnings, *lines])

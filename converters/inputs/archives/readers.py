@@ -135,6 +135,7 @@ class ArchiveReader(Reader, abc.ABC):
 
     def list_images(self, meaning: Meaning, workspace: Workspace) -> Listed:
         archives, tops = patterns.find(self.input, self.kind, meaning)
+        is_split_said = any(patterns.split_of(word)[0] for word in self.input)
         listed = list_archives(
             archives,
             self.read_archive,
@@ -142,16 +143,18 @@ class ArchiveReader(Reader, abc.ABC):
             own_splits=self.says_splits
             and meaning.split is None
             and meaning.split_names
-            and not any(patterns.split_of(word)[0] for word in self.input),
+            and not is_split_said,
         )
         is_text = label_type(listed.class_names(), meaning.label_type) == TEXT
         # The folders of the files, and the folders above in the flags.
         near = map(listed.folder.resolve, map(posixpath.dirname, listed.states))
+        folders = dict.fromkeys([*near, *tops])
         lists = (
             exported(each) if is_text else beside(each, self.label_keys)
-            for each in map(Folder, dict.fromkeys([*near, *tops]))
+            for each in map(Folder, folders)
         )
-        return listed.with_list(only_list(lists, meaning)).in_folders(tops, meaning)
+        listed = listed.with_list(only_list(lists, meaning))
+        return listed if is_split_said else listed.in_folders(folders, meaning)
 
 
 def list_archives(

@@ -103,7 +103,8 @@ class TableReader(Columns, Reader):
                 raise
             listed = listed.with_list(self._class_list(connection, source, meaning))
         if source.files:
-            listed = listed.in_folders([source.top], meaning)
+            folders = [source.top, *(Location(file).parent for file in source.files)]
+            listed = listed.in_folders(folders, meaning)
         if not os.path.isdir(top := os.path.expanduser(self.input)):
             return listed
         return listed._replace(apart=[*listed.folders_of_images(), Location(top)])

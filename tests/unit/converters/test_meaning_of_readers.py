@@ -15,7 +15,7 @@ from converters.inputs.meaning import USUAL, Meaning
 from converters.inputs.reader import Workspace
 from converters.jobs import division, run
 from converters.jobs.job import Job
-from tests.support.data.conversions import READERS
+from tests.support.data.conversions import READERS, read_listed
 from tests.support.data.inputs import KINDS, Images, convert_input
 
 TWO = [("Train", "b"), ("Train", "a"), ("Test", "a"), ("Test", "b")]
@@ -121,6 +121,8 @@ def _read_above(
         place["sources"]["a"] += "/**/*.tar"
     place["input"] = str(root) if reader == "table" else [str(root)]
     fields |= {name: place[name] for name in fields.keys() & place}
+    if reader in ("webdataset", "tfrecord"):
+        fields["file_in_names"] = True
     with contextlib.ExitStack() as stack:
         workspace = Workspace(folder=root.with_name("work"), stack=stack)
         return READERS[reader](**fields).list_images(Meaning(**said), workspace)
@@ -176,6 +178,31 @@ def test_a_named_folder_that_is_called_as_another_split_is_warned_about(
         for line in listed.warnings:
             assert f"/{name} is called as the validation split, and the imag" in line
             assert line.endswith("say --split=validation, or --split=train.")
+
+
+# A tree has warnings of its own about such folders.
+@pytest.mark.parametrize("kind", ["parquet", "webdataset", "tfrecord"])
+def test_a_split_beside_other_folders_is_warned_about(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    _, write = KINDS[kind]
+    write(tmp_path / "in" / "other", [("b", "cat")])
+
+    listed = _read_above(kind, tmp_path / "in", "val", [("a", "dog")])
+
+    assert [*listed.splits] == ["train"]
+    (line,) = listed.warnings
+    assert "/val is called as the validation split, and the images are of t" in line
+
+
+def test_a_folder_whose_split_the_user_says_is_not_warned_about(
+    tmp_path: pathlib.Path,
+) -> None:
+    _, write = KINDS["webdataset"]
+    write(tmp_path / "val", [("a", "cat")])
+    reader = READERS["webdataset"](input=[f"train={tmp_path}/val"])
+
+    assert not read_listed(reader).warnings
 
 
 # Lists of classes stand beside shards.
