@@ -116,7 +116,7 @@ def test_an_image_that_cannot_be_encoded_is_refused():
     for changes, said in (
         (
             {"box_labels": [1]},
-            r"for each of the 2 boxes of n02165105_9., got \[1\]",
+            r"for each of the 2 boxes of n02165105_9.JPEG, got \[1\]",
         ),
         ({"label": [1, 2]}, "for each of the 2 boxes of .*, got None"),
         ({"features": {"image/encoded": number}}, "before image/encoded, got image/en"),

@@ -51,6 +51,20 @@ def test_all_records_of_a_split_are_numbered_in_order():
         assert chosen.numbers(np.array(sizes, int)).tolist() == [*range(sum(sizes))]
 
 
+def test_records_that_are_left_out_take_their_weights_with_them():
+    sizes = np.array([5, 0, 3])
+    given = {"shard": np.array([0, 0, 2]), "record": np.array([1, 4, 2])}
+    is_kept = np.isin(np.arange(8), [1, 7])
+    for weight, kept in ((None, None), (np.array([1.0, 2.0, 3.0]), [1.0, 3.0])):
+        found = subset.Chosen(**given, weight=weight).where(is_kept, sizes)
+
+        assert (found.shard.tolist(), found.record.tolist()) == ([0, 2], [1, 2])
+        assert (found.weight if kept is None else found.weight.tolist()) == kept
+    for wrong in ({"record": given["record"][:2]}, {"weight": np.array([1.0])}):
+        with pytest.raises(errors.BadSubsetError, match="columns of a subset differ"):
+            subset.Chosen(**given | wrong)
+
+
 UNSORTED = [("validation", 0, 3), ("train", 2, 1), ("train", 0, 4), ("train", 0, 0)]
 
 
