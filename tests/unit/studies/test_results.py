@@ -117,9 +117,12 @@ num_errors ,d: `cache_faults` kills
 num_records ,d: `cache_faults` kills
 # studies 2026-11-27-fill
 parts.small.ratio to obstore.ratio .2f: `fill` brings
-# studies 2026-11-28-fill
+# studies 2026-11-28-fill-large
 parts.large.ratio to obstore.ratio .2fs: `fill` brings
-parts.large.ratio to synced.ratio .2f: `fill` brings
+parts.large.ratio to synced.ratio .2fs: `fill` brings
+parts.large.shard cache.process_cpu_seconds .2f: `fill` brings
+parts.large.obstore.process_cpu_seconds .2f: `fill` brings
+# studies 2026-11-28-fill
 parts.order.ratio to obstore.ratio .2fs: `fill` brings
 # README 2026-11-28-fill
 parts.order.ratio to obstore.ratio .2fs: | rate of an epoch from an object
