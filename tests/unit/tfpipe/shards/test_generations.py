@@ -313,6 +313,29 @@ def test_only_a_url_that_cannot_be_read_is_an_error_of_growing(
             generations.is_growing(files)
 
 
+def test_folders_of_other_labels_are_no_generation(growing: pathlib.Path) -> None:
+    one, two = (index.load(growing / f"gen-00000{number}") for number in (1, 2))
+    less = dataclasses.replace(one, classes=one.classes[:1])
+    names = ["gen-000001", "gen-000002"]
+
+    both = generations.combined(names, [less, two], 2)
+
+    assert both.classes == two.classes
+    assert [len(part.splits["train"]) for part in generations.prefixes(both)] == [3, 2]
+    for wrong in (
+        {"classes": (("n1", "other"),)},
+        {"label_base": one.label_base + 1},
+    ):
+        with pytest.raises(
+            errors.BadIndexError, match=r"^Labels of gen-000001 must be"
+        ):
+            generations.combined(names, [dataclasses.replace(less, **wrong), two], 2)
+    with pytest.raises(errors.BadIndexError, match="Generation 4 has no record left"):
+        generations.combined([], [], 4)
+    with pytest.raises(errors.BadIndexError, match=r"must be a growing .* usual data"):
+        generations.read_log(Files(str(growing / "gen-000001")))
+
+
 def test_the_digest_of_a_source_is_that_of_its_generation(
     growing: pathlib.Path,
 ) -> None:

@@ -75,12 +75,19 @@ def test_an_error_says_what_to_do_with_what_lies_there(
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("nowhere", "There is no such folder. Create one"), ("a.csv", "converters.table")],
+    [
+        ("nowhere", "There is no such folder. Create one"),
+        ("a.csv", "converters.table"),
+        ("a.txt", r"missing\. Create one with"),
+        ("set/index.json", r"It is a file: give its folder, .*/set\.$"),
+    ],
 )
 def test_a_path_that_is_no_folder_is_named(
     tmp_path: pathlib.Path, name: str, said: str
 ) -> None:
-    (tmp_path / "a.csv").write_text("file,label\n")
+    (tmp_path / "set").mkdir()
+    for file in ("a.csv", "a.txt", "set/index.json"):
+        (tmp_path / file).touch()
 
     with pytest.raises(errors.BadIndexError, match=said):
         index.load(tmp_path / name)

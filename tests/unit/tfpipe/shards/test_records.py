@@ -261,6 +261,17 @@ def test_read_yields_what_was_written_and_every_byte(tmp_path):
     assert seen == shard.read_bytes()
 
 
+@pytest.mark.parametrize("function", [records.scan, records.read])
+def test_a_disk_that_fails_names_the_shard(tmp_path, monkeypatch, function):
+    def fails(descriptor, num_bytes, offset):
+        raise OSError(5, "Input/output error")
+
+    shard = write_shard(tmp_path / "shard", [b"a"])
+    monkeypatch.setattr(records, "pread", fails)
+    with pytest.raises(OSError, match=f"Input/output error: '{shard}'"):
+        list(function(shard))
+
+
 def test_read_of_an_empty_shard_yields_nothing(tmp_path):
     assert list(records.read(write_shard(tmp_path / "shard", []))) == []
 
