@@ -43,7 +43,8 @@ def text(error: OSError, flags: Iterable[Option], options: Any) -> str:
         return str(error)
     why, remedy = error.strerror, _REMEDIES.get(error.errno, "")
     errors.name_file(error)
-    if not isinstance(error.filename, str | bytes):
+    # shutil.rmtree gives a Path, and some calls of open files a number.
+    if not isinstance(error.filename, str | bytes | os.PathLike):
         return f"{why}. {remedy}".rstrip()
     named = os.fsdecode(error.filename)
     path = os.path.abspath(named)

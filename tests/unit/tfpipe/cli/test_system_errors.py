@@ -50,6 +50,11 @@ CHECK = "Check the name and its folder."
             "database cannot be used: Permission denied. Give th",
         ),
         (
+            errno.ENOMEM,
+            pathlib.Path("data/dali_idx"),  # as of shutil.rmtree
+            "data cannot be used: Cannot allocate memory: data/dali_idx.",
+        ),
+        (
             errno.ENOSPC,
             None,
             "No space left on device. Make room on the disk, or name ",
@@ -57,7 +62,7 @@ CHECK = "Check the name and its folder."
     ],
 )
 def test_the_message_names_flag_path_and_remedy(
-    number: int, filename: str | None, message: str
+    number: int, filename: str | pathlib.Path | None, message: str
 ) -> None:
     error = OSError(number, os.strerror(number), filename)
 
