@@ -149,9 +149,10 @@ class ArchiveReader(Reader, abc.ABC):
         # The folders of the files, and the folders above in the flags.
         near = map(listed.folder.resolve, map(posixpath.dirname, listed.states))
         folders = dict.fromkeys([*near, *tops])
+        # A list may also stand above all files, as beside `train` and `val`.
         lists = (
             exported(each) if is_text else beside(each, self.label_keys)
-            for each in map(Folder, folders)
+            for each in map(Folder, folders | {listed.folder: None})
         )
         listed = listed.with_list(only_list(lists, meaning))
         return listed if is_split_said else listed.in_folders(folders, meaning)

@@ -221,6 +221,25 @@ def test_a_list_of_classes_above_the_folders_of_splits_is_taken(
     assert listed.named().class_names() == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("kind", ["webdataset", "tfrecord"])
+@pytest.mark.parametrize(
+    "named", ["", "p/train p/val", "train=p/train validation=p/val"]
+)
+def test_a_list_of_classes_above_all_files_is_taken(
+    kind: str, tmp_path: pathlib.Path, named: str
+) -> None:
+    reader, write = KINDS[kind]
+    for split in ("train", "val"):
+        write(tmp_path / "p" / split, [(split, "0"), (split, "1")])
+    (tmp_path / "p" / "labels.txt").write_text("cat\ndog\n")
+
+    words = [word.replace("p/", f"{tmp_path}/p/") for word in named.split()]
+    listed = read_listed(READERS[reader](input=words or [str(tmp_path)]))
+
+    assert [*listed.splits] == ["train", "validation"]
+    assert listed.named().class_names() == ["cat", "dog"]
+
+
 @_kinds()
 def test_one_split_is_what_the_user_says(kind: str, tmp_path: pathlib.Path) -> None:
     labelled = _read(kind, tmp_path / "in", TWO, split="validation")
