@@ -53,7 +53,10 @@ ROOMS = {
         "tfpipe/reading",
         "tfpipe/reading tfpipe/test_pipeline.py tfpipe/stages/test_shuffle.py",
     ),
-    "location": ("tfpipe/location", "tfpipe/location"),
+    "location": (
+        "tfpipe/location",
+        "tfpipe/location converters/inputs/test_listing.py",
+    ),
     "shard_cache": ("tfpipe/shard_cache", "tfpipe/shard_cache tfpipe/test_errors.py"),
     "cache": ("tfpipe/cache", "tfpipe/cache"),
     "faults": (

@@ -133,6 +133,44 @@ def test_content_is_on_the_disk_before_the_rename_and_the_name_after_it(
     assert calls == [".file.tmp", "rename", tmp_path.name]
 
 
+def test_a_file_that_exists_is_not_created_again(tmp_path):
+    path = tmp_path / "file"
+
+    assert [atomic.create(path, content) for content in (b"one", b"two")] == [
+        True,
+        False,
+    ]
+
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError):
+        atomic.create(tmp_path / "none" / "file", b"")
+
+
+def test_a_lock_of_a_file_is_held_by_one_and_keeps_the_content(tmp_path):
+    path = tmp_path / "lock"
+    for content in (b"", b"kept"):
+        path.write_bytes(content)
+        with (
+            atomic.locked(path),
+            open(path, "ab") as other,
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(path, "ab") as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert path.read_bytes() == content
+
+
+def test_a_sweep_of_a_missing_folder_names_the_file(tmp_path):
+    path = tmp_path / "none" / "file"
+    with (
+        pytest.raises(FileNotFoundError, match="none"),
+        atomic.new_file(path, sweeps=True) as part,
+    ):
+        part.write_bytes(b"")
+
+
 def test_part_that_is_a_link_to_the_file_is_removed(tmp_path):
     path, part = tmp_path / "file", tmp_path / "part"
     path.write_bytes(b"content")

@@ -227,6 +227,24 @@ def test_order_is_the_same_on_every_machine_and_version(
     assert order.epoch_seed(seed=seed, epoch=epoch) == epoch_seed
 
 
+# Pinned for the same reason: one rank reads what two ranks and then three have left.
+@pytest.mark.parametrize(
+    ("shuffle", "left"),
+    [
+        ("none", [3, 4, 5, 7, 10, 11, 13, 14, 15]),
+        ("window", [4, 10, 6, 14, 8, 1, 15, 3, 12]),
+        ("full", [2, 8, 4, 15, 7, 0, 14, 12, 13]),
+    ],
+)
+def test_the_rest_of_an_epoch_has_the_same_order_in_every_version(shuffle, left):
+    of = make_order([9, 7], seed=7, shuffle=shuffle, block_length=2, window_size=6)
+    of = dataclasses.replace(of, remainder="pad", num_ranks=1, batch_size=1)
+
+    place = EpochPosition(3, (Phase(2, 2), Phase(3, 1)))
+
+    assert real(passed_on(of, 0, place)) == left
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1, 2**63, 2**64 - 2])
 def test_each_seed_and_epoch_has_its_own_order_and_epoch_seed(seed):
     pairs = [(seed, 0), (seed, 1), (seed, 2**40), (seed + 1, 0), (seed + 1, 1)]
