@@ -157,7 +157,9 @@ def _bytes(
     traces: Sequence[Trace], consumed: float | None, seconds: float
 ) -> dict[str, Any]:
     storage = joined(sum, [trace.storage_bytes for trace in traces])
-    speeds = [size and size / seconds / 1e6 for size in (consumed, storage)]
+    speeds = [
+        None if size is None else size / seconds / 1e6 for size in (consumed, storage)
+    ]
     return {
         "consumed_bytes": consumed,
         "consumed_megabytes_per_second": speeds[0],

@@ -375,6 +375,9 @@ def test_unknown_storage_bytes_of_one_rank_are_unknown_in_all() -> None:
     traces = [_trace([0.0], [1.0], 8), _trace([0.0], [1.0], 8, storage_bytes=None)]
 
     assert metrics.summarize(traces)["storage_bytes_read"] is None
+    assert metrics.summarize(traces)["storage_megabytes_per_second"] is None
+    rate = metrics.summarize([_trace([0.0], [1.0], 8, storage_bytes=0)])
+    assert repr(rate["storage_megabytes_per_second"]) == "0.0"  # known, and a float
 
 
 def test_deviation_is_over_steps() -> None:
