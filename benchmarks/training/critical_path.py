@@ -201,12 +201,13 @@ class CriticalPath:
 def trace(ranks: Sequence[RankTimes]) -> CriticalPath:
     """Returns the critical path of a job from its ranks, which begin together."""
     steps = np.stack([rank.steps for rank in ranks])
-    of_ranks = np.stack([_path([rank])[0].mean(axis=0) for rank in ranks])
+    alone = [_path([rank]) for rank in ranks]
+    of_ranks = np.stack([seconds.mean(axis=0) for seconds, *_ in alone])
     if np.any(steps[..., 3] > steps[..., 2]):
         seconds, blamed, last, offsets = _path(ranks)
     else:  # The ranks do not wait for each other.
         rank = int(steps[:, -1, -1].argmax())
-        seconds, blamed, last, _ = _path([ranks[rank]])
+        seconds, blamed, last, _ = alone[rank]
         blamed, last, offsets = blamed + rank, last + rank, np.zeros(len(ranks))
     slowest = _slowest(steps, of_ranks, last)
     return CriticalPath(seconds, blamed, last, offsets, of_ranks, slowest)
