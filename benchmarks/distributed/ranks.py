@@ -82,7 +82,10 @@ class Ranks:
         return values
 
     def hosts(self) -> tuple[int, ...]:
-        """Returns the number of each rank's host, by the names from the launcher."""
+        """Returns the number of each rank's host, from 0; all ranks call it together.
+
+        Hosts are told apart by the names that the launcher gave them.
+        """
         name = os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()
         names = self.gather(name)
         distinct = list(dict.fromkeys(names))

@@ -72,7 +72,10 @@ def _gpu_names() -> list[str]:
 
 
 def hosts(world: Ranks) -> list[dict[str, Any]]:
-    """Returns name, boot, processor, memory and ranks of whole hosts, of all ranks."""
+    """Returns name, boot, processor, memory and ranks of each host; all ranks call it.
+
+    Cores and memory are those of the whole host, in the order of first ranks.
+    """
     here = {
         "name": platform.node(),
         "machine_id": machine_id(),

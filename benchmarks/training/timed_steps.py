@@ -70,8 +70,9 @@ def run_steps(
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     (num_warmup, _), num_all = num_steps, sum(num_steps)
-    caches, on_gpu = setting.empty_caches, not setting.config.read_only  # no strings
-    batches = Batches(setting.pipeline, empty_caches=caches, on_device=on_gpu)
+    is_decoded = not setting.config.read_only  # a GPU has no place for strings
+    caches = setting.empty_caches
+    batches = Batches(setting.pipeline, empty_caches=caches, on_device=is_decoded)
     meter = _meter(setting, ranks, batches, None if num_warmup else state)
     ahead = read_ahead(setting.pipeline, state)
     recorder = Recorder(setting.num_records, ahead, setting.emulated_seconds)

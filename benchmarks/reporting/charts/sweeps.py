@@ -208,7 +208,7 @@ def _of_sweeps(sweeps: Sequence[Result[SweepResult]]) -> Iterator[_Series]:
         batch = f"batch {series.batch_size}" if series.batch_size else ""
         words = (series.model, series.scaling, series.data_dir, batch)
         points = [p for p in series.points if p.num_ranks and p.examples_per_second]
-        # Equal ranks on other hosts are no line: charts.sweeps draws them.
+        # Equal ranks on other hosts are no line: `placements` draws them.
         if len(points) == 1 or len({point.num_ranks for point in points}) > 1:
             yield ", ".join(filter(None, words)), points
 
