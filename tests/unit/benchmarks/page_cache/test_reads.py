@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import tfpipe
+from benchmarks.distributed.ranks import Ranks
 from benchmarks.page_cache import labels, reads as reads_of
-from benchmarks.page_cache.reads import EpochReads, Origin, Snapshot
+from benchmarks.page_cache.reads import EpochReads, Meter, Origin, Snapshot
 from benchmarks.page_cache.states import CacheStatus, OpenFiles, PageCache
 from benchmarks.system.machine import Host, Machine
 
@@ -167,3 +169,22 @@ def test_a_snapshot_looks_at_the_files_only_if_asked(tmp_path: pathlib.Path):
     assert looked.reclaimed_bytes is not None
     assert looked.network_bytes is not None
     assert reads_of.snapshot(None).resident_bytes is None
+
+
+def test_bytes_that_come_after_the_end_of_the_timed_steps_do_not_count():
+    fetched = types.SimpleNamespace(bytes_fetched=10, num_requests=1)
+    meter = Meter(
+        (),
+        Ranks(),
+        fetched=lambda: types.SimpleNamespace(**vars(fetched)),
+        record_bytes=100.0,
+        state=tfpipe.State(epoch=2),
+    )
+    fetched.bytes_fetched = 30
+    meter.end()
+    fetched.bytes_fetched = 70
+
+    ((reads,),) = meter.finish(lambda epoch: 5 * epoch)
+
+    assert (reads.epoch, reads.consumed_bytes) == (2, 1000.0)
+    assert reads.grown("server_bytes") == 20
