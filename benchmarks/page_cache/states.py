@@ -347,8 +347,9 @@ def prepare(
     errors.require_choice("", "state", state, STATES)
     status = None
     if (cache := led_by(ranks, files)) is not None:
-        drop = [drop_caches] if drops_all and os.geteuid() == 0 else []
-        todo = [*_ACTIONS[state], *(drop if state == "cold" else [])]
+        todo = [*_ACTIONS[state]]
+        if state == "cold" and drops_all and os.geteuid() == 0:
+            todo.append(drop_caches)
         status = _act(todo, files, ranks.rank, cache)
     statuses = tuple(s for s in ranks.gather(status) if s is not None)
     for status in statuses:
