@@ -288,7 +288,10 @@ def make_pipeline(
 
 @dataclasses.dataclass
 class Measured:
-    """Findings so far, for later parts; the pipeline is tuned after `tune`."""
+    """Findings so far, for later parts; the pipeline is tuned after `tune`.
+
+    The `seconds` are the time for the next part.
+    """
 
     pipeline: tfpipe.Pipeline
     seat: Seat
