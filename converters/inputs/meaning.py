@@ -96,7 +96,8 @@ class Meaning:
             if split not in (None, TRAIN) and each.text != os.getcwd():
                 yield (
                     f"The folder {each.shown} is called as the {split} split, and the "
-                    f"images are of train: say --split={split}, or --split=train."
+                    "images are of train. For all images of the command, say "
+                    f"--split={split}, or --split=train."
                 )
 
 

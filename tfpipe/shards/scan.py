@@ -199,14 +199,15 @@ def scan(
         names = matching_files(folder, files)
         kept_as = f"files-{index.digest(files)}"
         if split_names.split_of_word(split):
-            remedy = (
-                "Write a pattern that matches one of them, or, if all are meant, a "
-                "split of another name, such as split='all'."
+            others = "a split of another name, such as split='all'."
+            said = split_names.splits_of_shards(
+                names, remedy=f"Name the inner folder as data_dir, or {others}"
             )
             split_names.require_splits_apart(
-                split_names.splits_of_shards(names, remedy=remedy),
+                said,
                 f"The shards of files={files!r} in {folder}",
-                remedy=remedy,
+                remedy="Write a pattern that matches one of them, or, if all are "
+                f"meant, {others}",
             )
     stamps = [_stamp(folder, name) for name in names]
     kept = _load(folder, kept_as)

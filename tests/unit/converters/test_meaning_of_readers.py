@@ -178,6 +178,7 @@ def test_a_named_folder_that_is_called_as_another_split_is_warned_about(
         for line in listed.warnings:
             assert f"/{name} is called as the validation split, and the imag" in line
             assert line.endswith("say --split=validation, or --split=train.")
+            assert "For all images of the command" in line  # of a merge, all sources
 
 
 # A tree has warnings of its own about such folders.
