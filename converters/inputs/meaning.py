@@ -71,12 +71,14 @@ class Meaning:
         """Returns the splits of files by their paths below the folders in the flags."""
         if self.split is not None or not self.split_names:
             return dict.fromkeys(files, self.split or TRAIN)
-        levels = zip(*(each.text.split("/") for each in folders), strict=False)
+        named = [each.text for each in folders]
+        levels = zip(*(each.split("/") for each in named), strict=False)
         shared = itertools.takewhile(lambda names: len({*names}) == 1, levels)
         top = "/".join(name for name, *_ in shared)
         paths = {file: file.removeprefix(f"{top}/") for file in files}
         said = split_names.splits_of_shards(
             paths.values(),
+            named=[each.removeprefix(f"{top}/") for each in named],
             remedy="Rename one of them, name the inner folder as the input, or say "
             "--split=NAME.",
         )

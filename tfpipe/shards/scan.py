@@ -201,7 +201,9 @@ def scan(
         if split_names.split_of_word(split):
             others = "a split of another name, such as split='all'."
             said = split_names.splits_of_shards(
-                names, remedy=f"Name the inner folder as data_dir, or {others}"
+                names,
+                named=[re.split(r"[*?[]", files)[0].rpartition("/")[0]],
+                remedy=f"Name the inner folder as data_dir, or {others}",
             )
             split_names.require_splits_apart(
                 said,

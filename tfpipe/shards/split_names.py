@@ -6,7 +6,7 @@ one split. Converters and sources follow the same rule. Imports no TensorFlow.
 
 import collections
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 # In this order splits are listed, and a class with few images gives one to each.
@@ -66,12 +66,16 @@ def splits_of_folders(names: Sequence[str]) -> dict[str, str] | None:
     return splits if names and len(splits) == len(names) else None
 
 
-def splits_of_shards(paths: Iterable[str], *, remedy: str) -> dict[str, str | None]:
+def splits_of_shards(
+    paths: Iterable[str], *, named: Collection[str] = (), remedy: str
+) -> dict[str, str | None]:
     """Returns the split that the name of each shard says, or a folder above it.
 
     Args:
         paths: Paths with `/`, relative to one folder. A folder says a split if all
             folders of the paths at its level do, or if two of them say different ones.
+        named: Folders that the user named. They and those above them contradict no
+            name: the last of the names that say a split counts.
         remedy: The advice at the end of an error.
 
     Raises:
@@ -81,6 +85,8 @@ def splits_of_shards(paths: Iterable[str], *, remedy: str) -> dict[str, str | No
     {'train/0': None, 'car/0': None}
     >>> splits_of_shards(["train/0", "val/0", "extra/0"], remedy="")
     {'train/0': 'train', 'val/0': 'validation', 'extra/0': None}
+    >>> splits_of_shards(["dev/own/train-0"], named=["dev/own"], remedy="")
+    {'dev/own/train-0': 'train'}
     """
     parts = {path: path.split("/") for path in paths}
     by_folder: dict[tuple[str, ...], set[str]] = {}
@@ -94,12 +100,17 @@ def splits_of_shards(paths: Iterable[str], *, remedy: str) -> dict[str, str | No
         levels[above] = split_of if None not in splits or len(splits) > 2 else {}
     said = {}
     for path, names in parts.items():
-        of_path = {names[-1]: split_of_name(names[-1])}
-        for depth, name in enumerate(names[:-1]):
-            if split := levels[tuple(names[:depth])].get(name):
-                of_path[f"{name}/"] = split
-        require_splits_apart(of_path, path, remedy=remedy)
-        said[path] = next(filter(None, of_path.values()), None)
+        file = (names[-1], split_of_name(names[-1]))
+        over = [
+            (f"{name}/", levels[tuple(names[:depth])].get(name))
+            for depth, name in enumerate(names[:-1])
+        ]
+        depths = [each.count("/") for each in named if path.startswith(f"{each}/")]
+        below = over[max(depths, default=-1) + 1 :]
+        says = {name: split for name, split in (file, *below) if split}
+        require_splits_apart(says, path, remedy=remedy)
+        last_first = (file, *reversed(over))
+        said[path] = next((split for _, split in last_first if split), None)
     return said
 
 

@@ -156,6 +156,21 @@ def test_names_of_a_file_and_its_folder_that_contradict_are_refused(
     assert [*listed.splits] == ["test"]
 
 
+@pytest.mark.parametrize("kind", ["webdataset", "tfrecord"])
+def test_names_of_two_named_folders_contradict_no_file(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    reader, write = KINDS[kind]
+    write(tmp_path / "disk" / "test" / "own", [("train", "cat")])
+    write(tmp_path / "data", [("val", "cat")])
+
+    words = [f"{tmp_path}/disk/test/own", f"{tmp_path}/data"]
+    listed = read_listed(READERS[reader](input=words))
+
+    assert [*listed.splits] == ["train", "validation"]
+    assert not listed.warnings
+
+
 # The splits of ImageNet and of a data set have fixed names. The folder of the merge is
 # below the named one.
 @_kinds("imagenet", "data_set", "merge")

@@ -54,6 +54,26 @@ def test_names_of_a_shard_that_contradict_each_other_are_refused(
     assert source.index.num_records("all") == len(names)
 
 
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("val/train-0.tfrecord", "val"),
+        ("dev/own/train-0.tfrecord", "dev/own"),
+        ("dev/train/0.tfrecord", "dev/train"),
+        ("dev/train/0.tfrecord", "dev"),
+    ],
+)
+def test_a_folder_that_the_user_names_contradicts_no_name(tmp_path, name, named):
+    (tmp_path / name).parent.mkdir(parents=True)
+    write_shard(tmp_path / name, [{"n": 0}])
+
+    said = split_names.splits_of_shards([name], named=[named], remedy="")
+
+    assert said == {name: "train"}
+    source = tfpipe.TFRecordSource(tmp_path, "train", files=f"{named}/**/*.tfrecord")
+    assert source.index.num_records("train") == 1
+
+
 @pytest.mark.parametrize("split", ["train", "validation", "Test", "all"])
 @pytest.mark.parametrize(("names", "splits"), SHARDS)
 def test_source_refuses_a_pattern_of_several_splits(tmp_path, names, splits, split):
