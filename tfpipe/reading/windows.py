@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,14 +73,17 @@ class Windows:
         run = Run(order=self.order, rank=self.rank, begin=begin)
         first, later = run.num_windows(num_epochs)
         if self.cache is not None:
-            return _brought(self, self.cache, run, first, later, is_continued)
-        if is_continued:
-            windows = self._mapped(run, counters(first, later))
+            bounds = parts(first, later) if is_continued else lambda: (0, first)
+            windows = _brought(self, self.cache, run, bounds)
         else:
-            windows = self._mapped(run, tf.data.Dataset.range(first))
-            windows = windows.apply(tf.data.experimental.assert_cardinality(first))
-        # The lengths of the next window are checked while a window is read.
-        return windows.prefetch(1)
+            once = tf.data.Dataset.range(first)
+            numbers = counters(first, later) if is_continued else once
+            # The lengths of the next window are checked while a window is read.
+            windows = self._mapped(run, numbers).prefetch(1)
+        if is_continued:
+            return windows
+        count = tf.data.INFINITE_CARDINALITY if num_epochs is None else first
+        return windows.apply(tf.data.experimental.assert_cardinality(count))
 
     def require_room(self) -> None:
         """Checks that the cache, if there is a cache, has room for the windows.
@@ -244,17 +247,20 @@ def _brought(
     windows: Windows,
     cache: OpenCache,
     run: Run,
-    first: int,
-    later: int,
-    is_continued: bool,
+    bounds: Callable[[], tuple[int, int]],
 ) -> tf.data.Dataset:
     """Returns a dataset of windows, each as soon as the cache has its records.
 
     While a window is read, the cache brings the next window. A window stays on the disk
     until the second window after it is asked for. The last windows stay until the end
     of the dataset is asked for.
+
+    Args:
+        windows: The windows.
+        cache: Their cache.
+        run: The order of the rank.
+        bounds: Gives the first window of the next iteration, and the end.
     """
-    bounds = parts(first, later) if is_continued else lambda: (0, first)
     keys, open_iterations = itertools.count(), dict[int, _Iteration]()
 
     def opened() -> Iterator[int]:
@@ -278,10 +284,7 @@ def _brought(
     outer = tf.data.Dataset.from_generator(
         opened, output_signature=tf.TensorSpec([], tf.int64)
     )
-    brought = outer.flat_map(tf.autograph.experimental.do_not_convert(ahead))
-    if is_continued:
-        return brought
-    return brought.apply(tf.data.experimental.assert_cardinality(first))
+    return outer.flat_map(tf.autograph.experimental.do_not_convert(ahead))
 
 
 class _Iteration:

@@ -251,6 +251,15 @@ def test_epochs_differ_in_order_and_in_epoch_seed(data_dir, shuffle):
     assert first["shuffle_seed"].tolist() != second["shuffle_seed"].tolist()
 
 
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_endless_epochs_have_an_infinite_cardinality(data_dir, tmp_path, is_cached):
+    options = {"shard_cache": tfpipe.ShardCache(tmp_path)} if is_cached else {}
+    source = tfpipe.TFRecordSource(data_dir, "train", **options)
+
+    assert source(epoch(3), None).cardinality() == tf.data.INFINITE_CARDINALITY
+    assert source(epoch(3), 2).cardinality() == 2 * source(epoch(3), 1).cardinality()
+
+
 def test_epochs_follow_each_other(data_dir):
     source = tfpipe.TFRecordSource(data_dir, "train", seed=1, window_size=10)
     alone = [record_ids(source, epoch(number)) for number in (3, 4, 5)]
