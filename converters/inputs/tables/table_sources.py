@@ -7,6 +7,7 @@ where possible; its name decides for CSV and JSON lines. A password never leaves
 
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import pathlib
@@ -39,6 +40,7 @@ _KNOWN = (
     "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json, .bson or .parquet, a "
     "SQLite file, a folder or pattern of such files, postgresql://... or mysql://..."
 )
+_other = functools.partial(missing_index.other_converter, asked="converters.table")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,11 +115,15 @@ def find(name: str, value: str) -> TableSource:
             path, _, table = path.rpartition("#")
     shown = value if location.is_local else location.shown
     try:
-        files = _without_lists([*patterns.matching(name, path, TABLES)])
+        files = [*patterns.matching(name, path, TABLES)]
     except FileNotFoundError as error:
         if error.filename != path:
             raise
         raise _no_table(name, path, shown) from None
+    if len(files) > 1:
+        exports = {each for each in files if os.path.basename(each) == EXPORT_NAME}
+        lists = {os.path.join(os.path.dirname(each), CLASSES_NAME) for each in exports}
+        files = [each for each in files if each not in exports | lists]
     if not files:
         raise _no_table(name, path, shown)
     kind = _kind_of_files(name, files)
@@ -160,21 +166,10 @@ def _kind_of_files(name: str, files: Sequence[str]) -> str:
     return str(next(iter(first)))
 
 
-def _other(place: str) -> str:
-    return missing_index.other_converter(place, "converters.table")
-
-
 def has_ending(name: str) -> bool:
     """Whether a name ends like a table; behind a database may be `#table`."""
     before = name.rpartition("#")[0]
     return any(_kind_of_name(each) is not None for each in (name, before))
-
-
-def _without_lists(files: Sequence[str]) -> list[str]:
-    exports = {file for file in files if os.path.basename(file) == EXPORT_NAME}
-    lists = {os.path.join(os.path.dirname(file), CLASSES_NAME) for file in exports}
-    is_alone = len(files) == 1
-    return [file for file in files if is_alone or file not in exports | lists]
 
 
 def _kind_of_name(name: str) -> str | None:
