@@ -32,11 +32,13 @@ UPLOAD_PART_BYTES = 8 << 20
 UPLOAD_CONNECTIONS = 4
 
 # Shares of the time limit: a request is sent again until the first share is over, may
-# then wait for the second and take the third. Together they are less than 1.
-_RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.05, 0.3
+# then wait for the second and take the third. Together they are less than 1. A request
+# that hangs is sent three times.
+_RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.65, 0.05, 0.28
 _FIRST_PAUSE_SHARE = 0.002
-# A connection without a byte for a share of the time is given up.
-_STALL_SHARE = 0.1
+# A server that takes no connection for a share of the time is given up. After that it
+# may be silent as long as the request may last: some find a file slowly.
+_CONNECT_SHARE = 0.1
 _FIRST_BACKOFF = datetime.timedelta(seconds=0.1)
 
 # A look at a server that refused; no answer is needed.
@@ -245,8 +247,7 @@ def _open(
     client: dict[str, Any] = {
         "allow_http": settings.allow_http,
         "timeout": seconds(_REQUEST_SHARE),
-        "read_timeout": seconds(_STALL_SHARE),
-        "connect_timeout": seconds(_STALL_SHARE),
+        "connect_timeout": seconds(_CONNECT_SHARE),
     }
     if settings.certificates:
         client["root_certificate"] = settings.certificates

@@ -146,10 +146,12 @@ class Fetcher:
                 return content, stores.DAMAGED
             pause = _FIRST_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.5)
             pause = min(pause, _LONGEST_PAUSE_SECONDS)
-            if time.monotonic() + pause > end:
+            rest = end - time.monotonic()
+            if pause > rest:
                 raise errors.RemoteError(
                     f"{fault} The bytes were wrong {attempt + 1} times in "
-                    f"{self.time_limit} s. Check the store and the connection to it."
+                    f"{self.time_limit - rest:.1f} s. Check the store and the "
+                    "connection to it."
                 )
             lines.say(f"{fault} It is fetched again.")
             if self.ended.wait(pause):

@@ -100,7 +100,7 @@ def test_a_fault_that_passes_is_not_seen_and_one_that_stays_ends_in_time(
 ) -> None:
     content = os.urandom(300_000)
     Files(s3_folder).write("shard", content)
-    # A stall may last a tenth of the limit.
+    # A request that hangs is given up so early that two more fit into the limit.
     bad_proxy.faults.append(_times(fault, 2))
 
     assert (
@@ -121,6 +121,16 @@ def test_a_fault_that_passes_is_not_seen_and_one_that_stays_ends_in_time(
         in str(raised.value)
     )
     assert 0.3 < seconds < 15
+
+
+def test_a_store_may_think_for_a_quarter_of_the_time_limit(
+    s3_folder: str, bad_proxy: BadProxy
+) -> None:
+    Files(s3_folder).write("shard", b"0123456789")
+    bad_proxy.faults.append(Fault(kind="delay", seconds=2))
+
+    assert Files(s3_folder, time_limit=8).read_range("shard", 2, 5) == b"234"
+    assert bad_proxy.num_requests("*/shard", "GET") == 1
 
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)

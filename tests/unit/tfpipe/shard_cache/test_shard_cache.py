@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -214,8 +215,16 @@ def test_bytes_that_never_agree_are_an_error_in_time(opened, made):
     )
     cache = opened(files, time_limit=0.05)
 
-    with pytest.raises(tfpipe.errors.RemoteError, match="came back wrong, at record"):
+    start = time.monotonic()
+    with pytest.raises(
+        tfpipe.errors.RemoteError,
+        match=r"came back wrong, at record .* \d times in \d+\.\d s",
+    ) as raised:
         cache.bring(EVERYTHING)
+
+    stated = re.search(r"(\d+\.\d) s", str(raised.value))
+    assert stated
+    assert float(stated[1]) <= time.monotonic() - start + 0.05
 
 
 def test_a_store_that_fails_is_an_error_and_later_none(opened, made):
