@@ -38,6 +38,7 @@ import pathlib
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -196,10 +197,6 @@ class InputConfig(DataOptions):
                 "One of --data_dir and --pipeline must be given, and not both; got "
                 f"data_dir={self.data_dir}, pipeline={self.pipeline}."
             )
-        if self.pipeline is not None and ":" not in self.pipeline:
-            raise ValueError(
-                f"--pipeline must be module:function, got {self.pipeline!r}."
-            )
         if bool(self.disk_budget_bytes) != bool(self.cache_dir):
             raise ValueError(
                 "--disk_budget_gb and --cache_dir must be given together, got "
@@ -269,20 +266,22 @@ def make_pipeline(
         return preset_pipeline(config, world, tuning, is_training=is_training)
     module_name, _, function_name = config.pipeline.partition(":")
     sys.path.insert(0, os.getcwd())  # as python -m does for the script
+    must = (
+        f"--pipeline={config.pipeline} must be module:function, which needs no "
+        "arguments but rank and num_ranks and returns a tfpipe.Pipeline; got "
+    )
+    arguments = {"rank": world.rank, "num_ranks": world.num_ranks}
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"--pipeline={config.pipeline} cannot be imported: {error}."
-        ) from error
-    arguments = {"rank": world.rank, "num_ranks": world.num_ranks}
-    taken = inspect.signature(function).parameters
-    pipeline = function(**{key: arguments[key] for key in arguments if key in taken})
+        taken = arguments.keys() & inspect.signature(function).parameters
+        pipeline = function(**{key: arguments[key] for key in taken})
+    except (Exception, SystemExit) as error:
+        steps = traceback.extract_tb(error.__traceback__)[1:]
+        own = [s for s in steps if "importlib" not in s.filename]
+        where = f", raised in {own[-1].filename}:{own[-1].lineno}" if own else ""
+        raise ValueError(f"{must}{type(error).__name__}: {error}{where}.") from error
     if not isinstance(pipeline, tfpipe.Pipeline):
-        raise ValueError(
-            f"--pipeline={config.pipeline} must return a tfpipe.Pipeline, got "
-            f"{pipeline!r}."
-        )
+        raise ValueError(f"{must}{pipeline!r}.")
     return pipeline
 
 

@@ -22,13 +22,26 @@ def make(rank):
 
 def wrong():
     return [1, 2]
+
+def broken():
+    return {}["key"]
+
+def needy(data_dir):
+    return make(0)
+
+value = 1
 """
 
 
 @pytest.fixture
 def own_module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module own_pipeline in the current folder."""
-    (tmp_path / "own_pipeline.py").write_text(MODULE)
+    """A module own_pipeline in the current folder, and two without an import."""
+    for name, text in (
+        ("own_pipeline", MODULE),
+        ("broken_module", "\n1 / 0\n"),
+        ("ending_module", "raise SystemExit(3)\n"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -43,13 +56,41 @@ def test_a_pipeline_of_the_user_is_measured() -> None:
 
     assert result["throughput"]["examples_per_element"] == 4
     assert "image_size=32" in result["pipeline"][0]
-    for name, message in (
-        ("own_pipeline:none", "cannot be imported"),
-        ("no_such_module:make", "cannot be imported"),
-        ("own_pipeline:wrong", r"must return a tfpipe.Pipeline, got \[1, 2\]"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            benchmark.run(benchmark.InputConfig(pipeline=name), Ranks())
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(
+    ("pipeline", "got"),
+    [
+        (
+            "no_such_module:make",
+            "ModuleNotFoundError: No module named 'no_such_module'.",
+        ),
+        (".own_pipeline:make", "TypeError: the 'package' argument is required"),
+        ("own_pipeline", "AttributeError: module 'own_pipeline' has no attribute ''."),
+        (":make", "ValueError: Empty module name"),
+        ("broken_module:make", "/broken_module.py:2."),
+        ("ending_module:make", "SystemExit: 3, raised in "),
+        ("own_pipeline:", "AttributeError: module 'own_pipeline' has no attribute ''."),
+        ("own_pipeline:none", "AttributeError: module 'own_pipeline' has no attribute"),
+        ("own_pipeline:value", "TypeError: 1 is not a callable object"),
+        ("own_pipeline:wrong", "[1, 2]."),
+        ("own_pipeline:broken", "KeyError: 'key', raised in "),
+        ("own_pipeline:needy", "missing 1 required positional argument: 'data_dir'."),
+        (
+            "json:loads",
+            "TypeError: loads() missing 1 required positional argument: 's'.",
+        ),
+        ("builtins:dict", "ValueError: no signature found for builtin type"),
+    ],
+)
+def test_a_function_that_makes_no_pipeline_is_one_line(pipeline: str, got: str) -> None:
+    done = commands.answer(benchmark.COMMANDS, model="tiny", pipeline=pipeline)
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: --pipeline={pipeline} must be module:function, ")
+    assert got in line.partition("; got ")[2]
 
 
 @pytest.mark.usefixtures("own_module")
@@ -109,7 +150,6 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
     [
         ({}, "One of --data_dir and --pipeline must be given"),
         ({"data_dir": "x", "pipeline": "a:b"}, "One of --data_dir and --pipeline"),
-        ({"pipeline": "a"}, "--pipeline must be module:function, got 'a'"),
         ({"data_dir": "x", "do": ["tune", "cook"]}, "--do must be one of throughput"),
         ({"data_dir": "x", "disk_budget_gb": 1.0}, "must be given together"),
         ({"data_dir": "/nonexistent"}, "index.json is missing"),
