@@ -1,8 +1,8 @@
 """Pipeline: a source, a list of stages and a tuning, built into a tf.data.Dataset.
 
-In: the source and the stages that a user or a preset chose. Out: a plain
-`tf.data.Dataset`, and the same pipeline as text, one line a stage. This module imports
-no source and no stage: it only calls those that it is given.
+In: the source and the stages, chosen by a user or a preset. Out: a plain
+`tf.data.Dataset`, and the same pipeline as text, with a line for every stage. The
+module imports no source and no stage: it only calls the given objects.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ _NOT_BUILT = (
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
-    """A source of elements, the stages that they pass, and a tuning.
+    """A source of elements, stages for the elements, and a tuning.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train", batch_size=4)
@@ -54,12 +54,11 @@ class Pipeline:
         [4, 4, 4, 4, 4, 4]
 
     Args:
-        source: Callable (state, num_epochs) -> Dataset of the epochs, one after the
-            other.
+        source: Callable (state, num_epochs) -> Dataset of the epochs, in their order.
         stages: Callables Dataset -> Dataset, in the order of the data.
-        tuning: Values for the knobs that stages leave open.
-        device_ops: Callables batch -> batch that the training step applies on the
-            device. The pixels that are copied there are then uint8, a quarter of the
+        tuning: Values for the open knobs of the stages.
+        device_ops: Callables batch -> batch, applied by the training step on the
+            device. The pixels are then copied to the device as uint8, a quarter of the
             bytes of float32.
 
     Raises:
@@ -72,7 +71,7 @@ class Pipeline:
     _: dataclasses.KW_ONLY
     tuning: Tuning = dataclasses.field(default_factory=Tuning)
     device_ops: Sequence[DeviceOp] = ()
-    # Shared with the pipelines that `dataclasses.replace` makes of this one.
+    # Shared with the pipelines that `dataclasses.replace` makes of the pipeline.
     _reminder: Reminder = dataclasses.field(
         default_factory=Reminder, repr=False, compare=False
     )
@@ -100,8 +99,9 @@ class Pipeline:
     ) -> tf.data.Dataset:
         """Returns the dataset of one epoch, or of several epochs.
 
-        Epochs stay whole: all elements of an epoch come before those of the next one.
-        Each iteration of the dataset begins at the same place; `for_keras` goes on.
+        Epochs stay whole: all elements of an epoch come before all elements of the
+        next epoch. Every iteration of the dataset begins at the same place; `for_keras`
+        goes on.
 
         Batches may hold `mask`, float32 [batch]: 1 for a real record, 0 for a row that
         fills up the last batch of an evaluation or stands in for a damaged record. Such
@@ -110,9 +110,9 @@ class Pipeline:
         a batch of 256 has 225 repeated rows. `for_keras` leaves them out.
 
         Args:
-            epoch: Number of the first epoch, >= 0; each has its own order and seeds.
+            epoch: The first epoch, >= 0. Each epoch has its own order and seeds.
             num_epochs: Number of epochs, >= 1. The first epoch counts as one, even if
-                it is resumed in its middle. None gives an endless dataset.
+                resumed in its middle. None gives an endless dataset.
             start_step: Number of steps of the first epoch to leave out. The elements
                 after them are the same as without leaving any out. At most one window
                 is read in vain.
@@ -121,7 +121,7 @@ class Pipeline:
 
         Raises:
             ValueError: If a number is out of range, or the state belongs to other data.
-            Exception: Any error of a stage, with a note that names the stage.
+            Exception: Any error of a stage, with the name of the stage in a note.
         """
         errors.require_int("", "num_epochs", num_epochs, least=1, also=[None])
         errors.require_int("", "epoch", epoch, least=0)
@@ -148,7 +148,7 @@ class Pipeline:
         return dataset.with_options(self.tuning.options())
 
     def on_device(self, batch: Batch) -> Batch:
-        """Returns the batch after `device_ops`; call it in the training step."""
+        """Returns the batch after `device_ops`; the training step calls `on_device`."""
         self._reminder.settle()
         for op in self.device_ops:
             batch = op(batch)
@@ -168,7 +168,7 @@ class Pipeline:
 
             model.fit(train.for_keras(), epochs=5, validation_data=val.for_keras())
 
-        Each iteration of the dataset, and so each epoch of Keras, has the next
+        Every iteration of the dataset, and so every epoch of Keras, has the next
         `num_epochs` epochs of the data, with a new order and new random crops.
 
         In evaluation (`remainder="pad"`) the rows that fill up a batch are left out:
@@ -177,26 +177,26 @@ class Pipeline:
 
         Element: (x, y), or (x, y, sample_weight) with `class_weights` or a mask: in
         evaluation, and where damaged records are skipped.
-            x: image [rows, height, width, 3]; after `device_ops`, which make normalized
-                floats, or as `build` gives it with device_ops="layer"
+            x: image [rows, height, width, 3]: floats normalized by `device_ops`, or the
+                image of `build` with device_ops="layer"
             y: label, int32 [rows]; float32 [rows, classes] if `one_hot`, or if labels
                 are such rows already (MixUp, several labels)
             sample_weight: float32 [rows], 0 for a row that stands in for a damaged
                 record in training, otherwise 1, times the weight of its class
 
         Args:
-            epoch: Number of the epoch at which the first iteration begins, >= 0.
+            epoch: Number of the first epoch of the first iteration, >= 0.
             num_epochs: Number of epochs in an iteration, >= 1. None gives an endless
                 dataset; `fit` then needs steps_per_epoch.
-            state: The state at which the first iteration begins, instead of `epoch`: it
+            state: The state to begin at, instead of `epoch`. The first iteration
                 finishes the interrupted epoch, and the next iterations are whole. Give
-                the dataset to `fit` as it is, with no stage behind it; Keras then says
-                once that its input ran out of data, and goes on.
-            one_hot: Whether integer labels become rows, one column for each class of
-                the index.
-            device_ops: "apply" applies `device_ops`, so that the model gets normalized
-                images; "layer" leaves them to a model that begins with
-                `device_layer()`, which gets uint8 images, a quarter of the bytes.
+                the dataset to `fit` without a further stage; Keras then says once that
+                its input ran out of data, and goes on.
+            one_hot: Whether integer labels become rows, with a column for each class
+                of the index.
+            device_ops: "apply" applies `device_ops`: the model gets normalized images.
+                "layer" leaves the ops to a model that begins with `device_layer()`.
+                Such a model gets uint8 images, a quarter of the bytes.
             class_weights: Weight of each class, >= 0: a list, or a dict from labels or
                 from names of classes. Keras refuses `fit(class_weight=)` beside sample
                 weights. A row of floats gets the sum of its values times these weights.
@@ -204,7 +204,7 @@ class Pipeline:
         Raises:
             ValueError: If an argument is wrong, the batches have no image and label, or
                 the source cannot go on with the next epoch in each iteration.
-            Exception: Any error of a stage, with a note that names the stage.
+            Exception: Any error of a stage, with the name of the stage in a note.
         """
         self._reminder.settle()
         state = for_keras.first_state(self.source, epoch, num_epochs, state)
@@ -239,12 +239,12 @@ class Pipeline:
     def record_names(self, *, epoch: int | None = None) -> list[str]:
         """Returns the source files of the rows of `model.predict(p.for_keras())`.
 
-        The names are those of this rank's records in their order, as the catalog has
-        them, relative to the folder that was converted. Call it after `predict`: it
-        leaves out the records that were found damaged until then.
+        The names belong to the records of this rank in their order, as in the catalog,
+        relative to the converted folder. Call `record_names` after `predict`: records
+        that were found damaged until then are left out.
 
         Args:
-            epoch: Number of the epoch, >= 0; it is needed if the source shuffles.
+            epoch: Number of the epoch, >= 0; needed if the source shuffles.
 
         Raises:
             BadIndexError: If the data set has no catalog.
@@ -263,17 +263,17 @@ class Pipeline:
         """Returns the batches as NumPy arrays, for training with JAX or PyTorch.
 
         The result has a length, its number of steps, and can be iterated again: the
-        second iteration gives the epochs after the first one's, see `NumpyBatches`.
+        second iteration gives the next epochs, see `NumpyBatches`.
 
-        An array shares the memory of its tensor, so it cannot be written to; it stays
-        valid as long as something refers to it. The dtype of bfloat16 is that of
-        ml_dtypes. A string tensor becomes an array of bytes objects.
+        An array shares the memory of its tensor. The array is read-only, and valid as
+        long as something refers to it. bfloat16 has the dtype of ml_dtypes. A string
+        tensor becomes an array of bytes objects.
 
         Args:
-            writable: Whether arrays may be written to. Each one is then a copy.
+            writable: Whether arrays may be written to. Every array is then a copy.
             apply_device_ops: True applies `device_ops`, on the host. False says that
-                the consumer does so, as JAX and PyTorch can. None leaves them too, with
-                a reminder on stderr.
+                the consumer applies the ops, as JAX and PyTorch can. None leaves the
+                ops too, with a reminder on stderr.
             build_arguments: The arguments of `build`.
 
         Raises:
@@ -288,10 +288,10 @@ class Pipeline:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps that every rank makes in an epoch of `build`.
+        """Number of steps of every rank in an epoch of `build`.
 
         Raises:
-            ValueError: If the source does not know it.
+            ValueError: If the source does not know the number.
         """
         known: int | None = getattr(self.source, "steps_per_epoch", None)
         if known is None:
@@ -310,21 +310,21 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what the pipeline does, 32 characters.
+        """A digest of the work of the pipeline, 32 characters.
 
-        It covers the data, by the digest of the source if it has one, and every stage
-        with its knobs open; neither the tuning nor the rank. Functions count by name,
-        without their code.
+        The digest covers the data, by the digest of the source if any, and every
+        stage with its knobs open; neither the tuning nor the rank. Functions count by
+        name, without their code.
         """
         return _fingerprint(self.source, self.stages, self.device_ops)
 
     @property
     def class_names(self) -> list[str]:
-        """The name of each label that the pipeline delivers, from the index.
+        """The name of every label that the pipeline delivers, from the index.
 
-        `class_names[label]` is right with any label base and label offset. A label that
-        no class has is named "": with `Parse(label_offset=1)`, which leaves label 0 to
-        the background, `class_names[0]` is "".
+        `class_names[label]` is right with any label base and label offset. A label of
+        no class is named "": `Parse(label_offset=1)` leaves label 0 to the background,
+        and `class_names[0]` is "".
 
         Raises:
             BadIndexError: If the data set has no index, or the index names no class.
@@ -335,15 +335,15 @@ class Pipeline:
 
     @property
     def num_classes(self) -> int:
-        """The length of `class_names`: the outputs that a classifier needs."""
+        """The length of `class_names`: the number of outputs of a classifier."""
         return len(self.class_names)
 
     @property
     def class_counts(self) -> dict[int, int]:
-        """The records of the split for each label that the pipeline delivers.
+        """The records of the split for every label that the pipeline delivers.
 
-        Every label of `class_names` is a key, also one without records. One query of
-        the catalog counts; no record is read.
+        Every label of `class_names` is a key, also a label without records. One
+        query of the catalog counts; no record is read.
 
         Raises:
             BadIndexError, ValueError: As for `class_names`, or if the data set has no
@@ -352,11 +352,11 @@ class Pipeline:
         return classes.counts(self.source, self.stages)
 
     def class_weights(self, *, power: float = 1.0) -> dict[int, float]:
-        """Returns the weight of each label, for a loss that treats classes alike.
+        """Returns the weight of every label, for a loss that treats classes alike.
 
-        The weight is records / (classes with records * records of the class), which
-        scikit-learn calls "balanced". A class without records has the weight 0, and a
-        warning names such classes.
+        The weight, "balanced" in scikit-learn, is records / (classes with records *
+        records of the class). A class without records has the weight 0, and a warning
+        names such classes.
 
         Args:
             power: A lower power makes the weights less unequal, 0 to 1: a weight is
@@ -372,22 +372,22 @@ class Pipeline:
     ) -> npt.NDArray[Any]:
         """Returns images as the pipeline would deliver them, for `model.predict`.
 
-        An image goes the way of a record: it is turned upright and scaled down if the
-        converter did so with the data set, then it passes the ops after `Parse`. The
-        result for a JPEG that is stored byte for byte is the row that this pipeline
+        An image goes the way of a record: the image is turned upright and scaled down
+        if the converter did so with the data set, then passes the ops after `Parse`.
+        The result for a JPEG that is stored byte for byte is the row that the pipeline
         delivers for its record. See `consumers.preprocess`.
 
             probabilities = model.predict(pipeline.preprocess([path]))
             image = pipeline.preprocess(path)  # model.predict(image[None])
 
         Args:
-            images: One path or the bytes of one file, or a list of them; JPEG or
+            images: A path or the bytes of a file, or a list of paths or bytes; JPEG or
                 another format that Pillow reads.
-            apply_device_ops: Whether `device_ops` are applied, which normalize. A model
-                that begins with them needs False.
+            apply_device_ops: Whether to apply `device_ops`, the ops that normalize. A
+                model that begins with these ops needs False.
 
         Returns:
-            [height, width, 3] for one image, [n, height, width, 3] for a list.
+            [height, width, 3] for a single image, [n, height, width, 3] for a list.
 
         Raises:
             OSError: If a file cannot be read.
@@ -402,10 +402,10 @@ class Pipeline:
 
     @property
     def paths(self) -> Mapping[str, Any]:
-        """The paths that the data take in the pipeline of a preset; otherwise empty.
+        """The paths of the data in the pipeline of a preset; otherwise empty.
 
-        Each name, such as "whole_batches", has a `value` and a `reason`, which says why
-        the faster path is not taken.
+        Each name, such as "whole_batches", has a `value` and a `reason`. The reason
+        says why the faster path is not taken.
         """
         path = self._read_path
         return {} if path is None else dict(vars(path.taken_by(self.stages)))
@@ -456,9 +456,9 @@ def _require_stage(number: int, stage: object) -> None:
 
 
 def _tuned(stages: Sequence[Any], tuning: Tuning) -> list[Any]:
-    """Sets every open knob of the stages; each `Map` may have a number of its own.
+    """Sets every open knob of the stages; every `Map` may have a number of its own.
 
-    After `Batch`, one number for all maps is at most one call for each thread.
+    If all maps share one number, a map after `Batch` has at most one call a thread.
     """
     tuned = []
     num_maps = 0

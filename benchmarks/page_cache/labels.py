@@ -34,11 +34,11 @@ class EpochCache:
 
     Attributes:
         consumed_bytes: Size of the records in the timed steps.
-        storage_bytes: Bytes of the files that storage gave meanwhile; None if unknown.
-            Records that are read and not used make storage_bytes the larger figure.
-        resident_fractions: For each page cache, the part of the files in it at the
-            begin, 0 to 1; None if unknown.
-        server_bytes: Bytes that a shard cache fetched meanwhile; None without a shard
+        storage_bytes: Bytes of the files from storage meanwhile; None if unknown.
+            Records read and not used make storage_bytes the larger figure.
+        resident_fractions: For each page cache, the part of the files in the cache at
+            the begin, 0 to 1; None if unknown.
+        server_bytes: Bytes fetched by a shard cache meanwhile; None without a shard
             cache. With a shard cache the label is the state of the shard cache.
         num_requests: Reads of the store by shard caches meanwhile, likewise.
     """
@@ -60,7 +60,7 @@ class EpochCache:
 
     @property
     def gave(self) -> str:
-        """The part that storage or the server gave, for sentences."""
+        """The part from storage or the server, for sentences."""
         giver = "storage" if self.server_bytes is None else "the server"
         share, consumed = share_text(self.storage_fraction), self.consumed_bytes / 1e6
         return f"{giver} gave {share} of the {consumed:.1f} MB"
@@ -71,7 +71,7 @@ class EpochCache:
 
         If the bytes from storage are unknown, the residency decides: files without a
         byte in memory at the begin are cold, as an epoch reads each record once; files
-        that were in memory on all machines are warm.
+        in the memory of all machines are warm.
         """
         share = self.storage_fraction
         if share is not None:
@@ -98,7 +98,7 @@ class EpochCache:
 def join(
     by_rank: Sequence[Sequence[EpochReads]], before: Sequence[CacheStatus]
 ) -> list[EpochCache]:
-    """Joins the reads of all ranks in each timed epoch."""
+    """Joins the reads of all ranks in every timed epoch."""
     statuses = {status.cache: status for status in before}
     num_bytes = max([1, *(status.num_bytes for status in before)])
     by_epoch = []
@@ -229,7 +229,7 @@ _FROM = {
 
 
 def tier_of(*, ram_cache: str | None, has_shard_cache: bool, folder: str | None) -> str:
-    """Returns the name of the tier that a run reads; a folder is one read in place."""
+    """Returns the name of the tier that a run reads; `folder` is read in place."""
     if ram_cache is not None:
         return "ram" if ram_cache == "records" else "decoded_ram"
     if has_shard_cache:
@@ -277,8 +277,8 @@ def sources(
 def _by_source(tier: str, whole: EpochCache) -> dict[str, float | None]:
     """Returns the bytes from each source.
 
-    The server belongs to a URL, to a shared mount, or to both. All bytes that came from
-    neither the server nor the disk were in memory.
+    The server belongs to a URL, to a shared mount, or to both. All bytes from neither
+    the server nor the disk were in memory.
     """
     consumed, received = whole.consumed_bytes, whole.network_bytes
     server: float | None = 0

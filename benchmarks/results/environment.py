@@ -1,7 +1,7 @@
 """Environment of a result: versions, hosts and the data set, without paths.
 
 A sweep does not join results of other versions or machines with new results. A sweep
-imports no TensorFlow: functions import what imports TensorFlow.
+imports no TensorFlow: functions import the modules with TensorFlow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def of_run(world: Ranks, source: Any) -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """Returns the environment of this process as a dict that JSON can hold."""
+    """Returns the environment of this process as a dict for JSON."""
     import tensorflow as tf
 
     from benchmarks.distributed import ranks
@@ -74,7 +74,7 @@ def _gpu_names() -> list[str]:
 def hosts(world: Ranks) -> list[dict[str, Any]]:
     """Returns name, boot, processor, memory and ranks of each host; all ranks call it.
 
-    Cores and memory are those of the whole host, in the order of first ranks.
+    Cores and memory count the whole host. The order of hosts is that of first ranks.
     """
     here = {
         "name": platform.node(),
@@ -91,7 +91,7 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
 
 
 def machine_id() -> str:
-    """Returns a digest of the machine, which is the same after a reboot.
+    """Returns a digest of the machine, the same after a reboot.
 
     The digest holds the name, /etc/machine-id, the processor, the cores, the memory in
     whole GB, and the GPUs. The rate of a machine depends on them. The page cache ends
@@ -106,7 +106,7 @@ def machine_id() -> str:
 
 
 def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:
-    """Returns which of the faster paths a pipeline takes; {} for one of no preset."""
+    """Returns the choice of each faster path in a pipeline; {} without a preset."""
     return {name: choice.value for name, choice in pipeline.paths.items()}
 
 
@@ -115,8 +115,8 @@ def data(source: Any) -> dict[str, Any]:
 
     num_records and num_bytes count the shards of all splits. The digest changes if a
     shard does: it is made of names, sizes and digests of all shards. git_revision is
-    None if the converter did not run from a git checkout. index_digest and tags are
-    those of the source: the files of the store when the source was opened.
+    None if the converter did not run from a git checkout. index_digest and tags
+    belong to the source: the files of the store when the source was opened.
     """
     index = source.index
     shards = [shard for split in index.splits.values() for shard in split]
@@ -157,7 +157,7 @@ def changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def installed(package: str) -> str | None:
-    """Returns the version of an installed package; None if it is not installed."""
+    """Returns the version of a package; None if the package is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -29,7 +29,7 @@ _KINDS: Mapping[type, tuple[Any, str]] = {
 
 
 def read(kind: type[T], value: Any) -> T:
-    """Returns a JSON value as a typed one; a wrong type or field is a ValueError."""
+    """Returns a typed value of JSON; a wrong type or field is a ValueError."""
     typed, problems = decode(kind, value)
     if problems:
         raise ValueError(problems[0])
@@ -37,7 +37,7 @@ def read(kind: type[T], value: Any) -> T:
 
 
 def decode(kind: type[T], value: Any) -> tuple[T, list[str]]:
-    """Returns a JSON value as a typed one, and a sentence for each wrong value.
+    """Returns a typed value of JSON, and a sentence for each wrong value.
 
     A wrong item of a list is left out. A value that is no object is a ValueError.
     """
@@ -46,7 +46,7 @@ def decode(kind: type[T], value: Any) -> tuple[T, list[str]]:
 
 
 def as_number(value: Any) -> float | None:
-    """Returns a finite number as it is, and None for everything else."""
+    """Returns a finite number unchanged, and None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:  # a whole number of JSON may be too large

@@ -1,8 +1,8 @@
-"""Texts that say which database server to read, and the same without passwords.
+"""Texts that name a database server, and the same texts without passwords.
 
 In: the text of a flag, or an error of a driver. Out: the parts of the URL of a server;
-texts that are fit for messages, JSON and the index. A text that only looks like a
-connection, such as `host=h password=x`, is never shown.
+texts fit for messages, JSON and the index. A text that only looks like a connection,
+such as `host=h password=x`, is never shown.
 """
 
 import glob
@@ -61,7 +61,7 @@ def server(name: str, value: str) -> dict[str, Any]:
 def shown(value: str) -> str:
     """Returns the place of a table without passwords; "..." for an odd connection.
 
-    The name of a place may stand before it, as in NAME=PLACE.
+    The name of a place may stand before the place, as in NAME=PLACE.
     """
     if named := re.fullmatch(r"((?:[^=:/]+=)+)(\w+://.*)", value, re.DOTALL):
         return f"{named[1]}{shown(named[2])}"
@@ -84,7 +84,7 @@ def masked(text: str, url: str) -> str:
     """Returns an error of a driver without the passwords of a URL.
 
     A password that is also the name of the user, the host or the database is masked
-    where it stands as a password does: masked names would tell the password.
+    only at the position of a password: masked names would tell the password.
     """
     parts = re.fullmatch(_URL, url, re.IGNORECASE)
     if parts is None:
@@ -97,7 +97,7 @@ def masked(text: str, url: str) -> str:
 
 
 def _secrets(parts: Mapping[str, str | None]) -> list[str]:
-    """Returns all passwords, each as it is written in a URL and as it is."""
+    """Returns all passwords: as written, plain, and with special characters as %XX."""
     options = (each.partition("=") for each in (parts["query"] or "").split("&"))
     written = [value for key, _, value in options if "pass" in key.lower()]
     written.append(parts["password"] or "")

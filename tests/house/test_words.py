@@ -17,9 +17,9 @@ from tests.house.words import (
 # Pronouns in 100 words of docstrings and comments, and empty names. A ceiling only
 # falls: who rewrites files lowers it to the new figure. The goal is 3.5, and no name.
 CEILINGS = {
-    "tfpipe": (3.1, 111),
-    "converters": (3.3, 298),
-    "benchmarks": (2.8, 2),  # `place` is a key of JSON
+    "tfpipe": (3.0, 111),
+    "converters": (3.3, 295),
+    "benchmarks": (2.6, 2),  # `place` is a key of JSON
     "studies": (1.4, 0),
     "native": (2.6, 0),
 }
@@ -29,6 +29,9 @@ SLACK = (0.3, 30)
 GOAL = 3.5
 # Files that were rewritten, and meet the goal.
 _REWRITTEN_ROOMS = {
+    "benchmarks/page_cache/": "labels",
+    "benchmarks/results/": "environment tree",
+    "converters/inputs/": "servers",
     "converters/jobs/": "job rebuild work_dir",
     "tfpipe/cache/": "folders",
     "tfpipe/consumers/": "numpy_batches reminder",
@@ -37,11 +40,11 @@ _REWRITTEN_ROOMS = {
     "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
     "tfpipe/reading/": "building order read_path read_ahead sampling source "
     "split_index state windows",
-    "tfpipe/location/": "atomic location",
+    "tfpipe/location/": "atomic location object_store",
     "tfpipe/service/": "on_workers received stage",
     "tfpipe/shard_cache/": "directory downloader fetch metadata next_use open_cache "
     "publish settings users",
-    "tfpipe/shards/": "first_record index records scan subset",
+    "tfpipe/shards/": "first_record index records scan split_names subset",
     "tfpipe/stages/": "basic faults interleave iterations map shuffle stand_in traced",
     "tfpipe/training/": "callbacks preflight",
     "tfpipe/tuner/": "race result search space time_limit verdict",

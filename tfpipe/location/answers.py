@@ -1,6 +1,6 @@
 """The meaning of an error of obstore, for people and for a second try.
 
-In: an error of obstore. Out: what came back, as a short line without secrets; a remedy;
+In: an error of obstore. Out: the answer, as a short line without secrets; a remedy;
 and whether the same request may succeed later.
 """
 
@@ -54,7 +54,7 @@ _WHOLE = "RangeNotSupported|non-partial response"
 ELSEWHERE = (
     "Set the region of the bucket (AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL)."
 )
-# Pattern of the text, and remedy; the first that fits counts.
+# Pattern of the text, and remedy; the first match counts.
 _REMEDIES = (
     (
         r"RequestTimeTooSkewed|AuthenticationFailed.*Date header",
@@ -204,7 +204,7 @@ def remedy_in(text: str) -> str:
     """Returns the remedy for an error of another library; "" if none is known.
 
     Args:
-        text: The text of the error, which names a file by path or URL.
+        text: The text of the error, with the path or the URL of a file.
     """
     if os.strerror(errno.EMFILE) in text:
         return errors.OPEN_FILES
@@ -214,7 +214,7 @@ def remedy_in(text: str) -> str:
 
 
 def _came_back(text: str) -> str:
-    """Returns the answer in an error of obstore as one short line without secrets."""
+    """Returns the answer in an error of obstore as a short line without secrets."""
     # A query may hold a signature, and an endpoint a password.
     line = re.sub(r"\?\S*|(?<=//)[^/\s@]*@", "", (text or "nothing").splitlines()[0])
     status = re.search(r"status code: ([0-9]+ [A-Za-z -]+)", line)
@@ -245,7 +245,7 @@ def _server(text: str) -> str:
 
 
 def _proxy(text: str) -> str:
-    """Returns the proxy that the variables set for a server that is not reached."""
+    """Returns the proxy that the variables set for an unreachable server."""
     server = urllib.parse.urlsplit(_server(text))
     if _kind(text) != "Connect" or not server.hostname:
         return ""
@@ -257,7 +257,7 @@ def _proxy(text: str) -> str:
 
 
 def _kind(text: str) -> str | None:
-    """Returns the kind of a failure of the connection or the server, if it is one."""
+    """Returns the kind of a failure of connection or server; None for other errors."""
     found = re.search(r"HttpError {\s*kind: (\w+)", text)
     if found and "builder error" not in text and "redirect" not in text:
         return found[1]

@@ -1,9 +1,9 @@
 """Files in an object store or on a web server, through obstore.
 
 In: a URL with s3, gs, az, abfs, http or https. Out: the content, sizes and names of the
-files below it. obstore repeats a request that failed in passing, with a backoff that
-doubles and has jitter, and goes on where a broken answer ended. Credentials come from
-the environment and the files of each store, see `store_settings`.
+files below the URL. obstore repeats a request after a passing failure, with a backoff
+that doubles and has jitter, and goes on where a broken answer ended. Credentials come
+from the environment and the files of each store, see `store_settings`.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ UPLOAD_PART_BYTES = 8 << 20
 UPLOAD_CONNECTIONS = 4
 
 # Shares of the time limit: a request is sent again until the first share is over, may
-# then wait for the second and take the third. Together they are less than 1. A request
-# that hangs is sent three times.
+# then wait for the second and take the third. Together they are less than 1. A hanging
+# request is sent three times.
 _RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.65, 0.05, 0.28
 _FIRST_PAUSE_SHARE = 0.002
-# A server that takes no connection for a share of the time is given up. After that it
-# may be silent as long as the request may last: some find a file slowly.
+# A server that takes no connection for a share of the time is given up. A connected
+# server may be silent as long as the request may last: some servers find a file slowly.
 _CONNECT_SHARE = 0.1
 _FIRST_BACKOFF = datetime.timedelta(seconds=0.1)
 
-# A look at a server that refused; no answer is needed.
+# A look at a refusing server; no answer is needed.
 _LONGEST_LOOK_SECONDS = 5.0
 _NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 
@@ -55,12 +55,12 @@ class ObjectStore:
         location: A URL of `location.OBJECT_SCHEMES`.
         time_limit: Seconds of a request with all its retries, > 0. A large
             file is written with several requests.
-        is_pinned: Whether a range of a file that was listed before must come from the
+        is_pinned: Whether a range of a file listed before must come from the
             same version of the file, by its ETag.
 
     Attributes:
-        tags: The ETag of each file that was listed; only of a pinned object, and only
-            ETags that change with every byte.
+        tags: The ETag of every listed file; only of a pinned object, and only ETags
+            that change with every byte.
 
     Raises:
         RemoteError: If obstore is not installed or refuses the settings.
@@ -96,7 +96,7 @@ class ObjectStore:
         """Sends a request, and again where obstore does not.
 
         obstore gives a request up at once where the answer breaks off within a listing,
-        or where the file may be there now. A store that is refused gets the keys of the
+        or where the file may be there now. A refused store gets the keys of the
         profile once more, if these have changed.
         """
         client, store = self._obstore, self._store
@@ -116,7 +116,7 @@ class ObjectStore:
                     raise
 
     def _has_new_keys(self, store: object) -> bool:
-        """Opens the store again if the keys have changed since; another may have."""
+        """Opens the store again if the keys have changed; another thread may have."""
         credentials = self._settings.credentials
         with self._lock:
             if self._store is store and credentials and credentials.have_changed():
@@ -130,7 +130,7 @@ class ObjectStore:
         def read(client: ModuleType, store: Any) -> memoryview:
             pin = self._pin(name)
             try:
-                if not pin:  # one call: `bytes` would wait for the body in a second one
+                if not pin:  # one call: `bytes` waits for the body in a second call
                     return memoryview(
                         client.get_range(store, name, start=start, end=stop)
                     )
@@ -213,9 +213,9 @@ class ObjectStore:
 
 
 def _redirected_to(url: str) -> str:
-    """Returns the server to which a URL is redirected; "" without a redirection.
+    """Returns the server that a URL is redirected to; "" without a redirection.
 
-    A redirected request has no login any more, so that another server refuses it.
+    A redirected request has no login any more, so another server refuses the request.
     """
     parts = urllib.parse.urlsplit(url)
     if not parts.hostname:

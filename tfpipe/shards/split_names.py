@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
-# In this order splits are listed, and a class with few images gives one to each.
+# Splits are listed, and get an image each of a class with few images, in this order.
 SPLITS = (TRAIN, VALIDATION, TEST)
 SPLIT_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("train", "training"), TRAIN),
@@ -17,7 +17,7 @@ SPLIT_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("test", "testing"), TEST),
 }
 # `train-00000-of-00008`, `set-train.tfrecord-00000-of-00008`, and the names of Hugging
-# Face, `train-00000-of-00002-0a1b.parquet`, where each shard has a text of its own.
+# Face, `train-00000-of-00002-0a1b.parquet`, where every shard has its own text.
 _SHARD = re.compile(r"(.*)-(\d+)-of-(\d+)(?:[-.].*?)??(\.[a-z]+)?", re.DOTALL)
 # Numbers with leading zeros, such as `set-train-003.tar` of a WebDataset.
 _NUMBERED = re.compile(r"(.*?)([0-9]{3,})(\.[a-z]+(?:\.gz)?)", re.DOTALL)
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def split_of_word(text: str) -> str | None:
-    """Returns the split that a whole text says, in any case; None if it says none.
+    """Returns the split that a whole text says, in any case; None for other texts.
 
     Values of columns and of JSON keys are such texts.
 
@@ -37,10 +37,10 @@ def split_of_word(text: str) -> str | None:
 
 
 def split_of_name(name: str) -> str | None:
-    """Returns the split that a word in a name says; None if none or several do.
+    """Returns the split that a word in a name says; None for no split or several.
 
     Args:
-        name: Name of a file or a folder, without the folders above it.
+        name: Name of a file or a folder, without the folders above.
 
     >>> split_of_name("imagenet1k-validation-0003.tar"), split_of_name("seg_train")
     ('validation', 'train')
@@ -55,7 +55,7 @@ def split_of_name(name: str) -> str | None:
 
 
 def splits_of_folders(names: Sequence[str]) -> dict[str, str] | None:
-    """Returns the split of each folder of a level; None if one of them says none.
+    """Returns the split of every folder of a level; None if a folder says none.
 
     A class `train` beside the classes `car` and `bus` is a class.
 
@@ -69,13 +69,13 @@ def splits_of_folders(names: Sequence[str]) -> dict[str, str] | None:
 def splits_of_shards(
     paths: Iterable[str], *, named: Collection[str] = (), remedy: str
 ) -> dict[str, str | None]:
-    """Returns the split that the name of each shard says, or a folder above it.
+    """Returns by path the split that the name of a shard says, or a folder above.
 
     Args:
         paths: Paths with `/`, relative to one folder. A folder says a split if all
-            folders of the paths at its level do, or if two of them say different ones.
-        named: Folders that the user named. They and those above them contradict no
-            name: the last of the names that say a split counts.
+            folders of the paths at its level do, or if two folders say different ones.
+        named: Folders that the user named. These folders and the folders above
+            contradict no name: the last name with a split counts.
         remedy: The advice at the end of an error.
 
     Raises:
@@ -129,7 +129,7 @@ def require_splits_apart(
     """Refuses inputs whose names say different splits where one split is read.
 
     Args:
-        split_of: The split that each name says.
+        split_of: The split of every name.
         shown: The reader of the inputs, for the error.
         remedy: The advice at the end of the error.
 
@@ -164,14 +164,14 @@ def require_whole_sets(paths: Iterable[str], flag: str) -> None:
     """Refuses sets of shards that lack a number.
 
     The names are such as `train-00000-of-00004`, or numbers with leading zeros, such as
-    `train-003.tar`, which may begin with any number.
+    `train-003.tar`; a set with leading zeros may begin with any number.
 
     Args:
         paths: Paths of the files of a folder or a pattern. Others may be among them.
         flag: The flag of the files, for the error.
 
     Raises:
-        ValueError: If a set lacks a number, or has one twice.
+        ValueError: If a set lacks a number, or has a number twice.
     """
     sets: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     counted: dict[tuple[str, str, int], dict[int, str]] = {}
