@@ -1,5 +1,5 @@
 # make venv | demo | test | lint ...: `make help` lists them.
-# Needs python3 (3.10 to 3.12), make and a C++ compiler; everything else is installed
+# Needs python3 (3.11 or 3.12), make and a C++ compiler; everything else is installed
 # into .venv by `make venv`, into .venv-tf-* for other versions of TensorFlow.
 
 SHELL := /bin/bash
@@ -105,8 +105,8 @@ check-machine:  ## Say which system packages are missing, if any
 	if (($${#missing[@]})); then \
 	  echo "Missing on this machine. Install it with:" >&2; \
 	  echo "  apt-get install -y $${missing[*]}" >&2; exit 1; fi
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 10) <= v < (3, 13) else \
-	  "Python 3.10 to 3.12 is needed, $(PYTHON) is %d.%d. Name another one: make venv PYTHON=python3.11" % v[:2])'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 13) else \
+	  "Python 3.11 or 3.12 is needed, $(PYTHON) is %d.%d. Name another one: make venv PYTHON=python3.11" % v[:2])'
 
 .PHONY: check-horovod
 check-horovod:  ## Prove that Horovod was built with TensorFlow and Gloo and adds up

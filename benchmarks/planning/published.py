@@ -202,10 +202,8 @@ def read_settings(flag: str, path: str) -> dict[str, Any]:
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ImportError:
-        raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
+    import tomllib  # a small command reads no TOML
+
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -20,7 +20,7 @@ from tfpipe.cli import output as cli_output
 
 def now() -> datetime.datetime:
     """Returns the time in UTC."""
-    return datetime.datetime.now(datetime.timezone.utc)
+    return datetime.datetime.now(datetime.UTC)
 
 
 def path_in(folder: str, name: str, time: datetime.datetime) -> pathlib.Path:

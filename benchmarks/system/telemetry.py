@@ -147,7 +147,7 @@ class Sampler:
 
 
 def _now() -> str:
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     return now.isoformat(timespec="milliseconds")
 
 

@@ -145,7 +145,7 @@ class NatsStream:
             await self._connect()
         try:
             return list(map(_of_nats, await self._consumer.fetch(count, seconds)))
-        except (self._nats.errors.TimeoutError, asyncio.TimeoutError):
+        except (TimeoutError, self._nats.errors.TimeoutError):
             return []
 
     def acknowledge(self, positions: Sequence[str]) -> None:

@@ -9,22 +9,13 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from absl import flags, logging
 
 from tfpipe import errors
 from tfpipe.cli import fields
 from tfpipe.cli.fields import Option
-
-if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Any:
-        """Stands in for typing's function on Python 3.10."""
-        return lambda function: function
-
 
 Options = TypeVar("Options")
 _LONGEST_NAME = 60

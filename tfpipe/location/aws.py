@@ -119,7 +119,7 @@ class Credentials:
             RemoteError: If there are no keys that are valid now.
         """
         with self._lock:
-            now = datetime.datetime.now(datetime.timezone.utc)
+            now = datetime.datetime.now(datetime.UTC)
             if self._next_read is None or now >= self._next_read:
                 self._read(now)
             # obstore asks again when its margin begins, which is the next read.
@@ -130,7 +130,7 @@ class Credentials:
         """Reads the keys at once, and returns whether they are others than before."""
         with self._lock, contextlib.suppress(errors.RemoteError):
             before = self._keys
-            self._read(datetime.datetime.now(datetime.timezone.utc))
+            self._read(datetime.datetime.now(datetime.UTC))
             return bool(before) and self._keys != before
         return False
 
@@ -209,7 +209,7 @@ def _made_by(
 
 def _time(text: str) -> datetime.datetime:
     time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return time if time.tzinfo else time.replace(tzinfo=datetime.timezone.utc)
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
 
 
 def _profile_name(environ: Mapping[str, str]) -> str:

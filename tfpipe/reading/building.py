@@ -171,11 +171,10 @@ def applied(
             else:
                 dataset = stage(dataset)
         except Exception as error:
-            if hasattr(error, "add_note"):  # from Python 3.11 on
-                error.add_note(
-                    f"In stage {position} of the pipeline, {stage!r}, "
-                    f"which takes {dataset.element_spec}."
-                )
+            error.add_note(
+                f"In stage {position} of the pipeline, {stage!r}, "
+                f"which takes {dataset.element_spec}."
+            )
             raise
         if position == last and num_skipped:
             dataset = _resumed(dataset, num_skipped, is_continued)

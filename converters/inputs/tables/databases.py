@@ -238,7 +238,7 @@ def _plain(value: Any) -> tuple[Any, str]:
         return [each for each, _ in found], f"{_common({k for _, k in found})}[]"
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None:  # stored in UTC, as those of files
-            value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
         return value.isoformat(sep=" "), "TIMESTAMP"
     if isinstance(value, dict):
         return json.dumps(value, default=str), "VARCHAR"

@@ -16,7 +16,7 @@ import PIL.Image
 
 from benchmarks.planning import published, sources, summary
 
-START = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.timezone.utc)
+START = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC)
 ENVIRONMENT: dict[str, Any] = {
     "tfpipe": "0.1.0",
     "git_revision": "b21b726e1ef19ff3fd4cb0b99a8b0a98d528b613",

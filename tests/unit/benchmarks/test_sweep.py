@@ -409,7 +409,6 @@ def test_the_preset_of_tiers_asks_for_their_places() -> None:
     )
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
 def test_file_of_toml(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text('ranks = [1, 2]\nrun_timeout = 60\narguments = ["--synthetic"]\n')

@@ -1,5 +1,4 @@
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
@@ -170,7 +169,6 @@ def test_built_dataset_has_the_options_of_the_tuning():
     assert options.deterministic is False
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
 @pytest.mark.parametrize("num_epochs", [1, 2])
 def test_error_of_a_stage_names_the_stage_and_what_came_in(num_epochs):
     def fail(dataset):
@@ -186,7 +184,6 @@ def test_error_of_a_stage_names_the_stage_and_what_came_in(num_epochs):
     assert note.endswith(f"which takes {tf.TensorSpec([], tf.int64)}.")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
 def test_error_of_tensorflow_names_the_stage():
     pipeline = make_pipeline(tfpipe.Map(lambda x: {"x": x}), tfpipe.Map(add_one))
 

@@ -14,7 +14,7 @@ from tests.support.data.conversions import conversion
 from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index
 
-DAY = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+DAY = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
 def _documents() -> list[dict[str, Any]]:
