@@ -17,11 +17,11 @@ Reading, decoding and batching are always measured; the copy to a device only in
 headspace.
 
 Under horovodrun all ranks measure at the same time, each with its share of the records
-and of the budgets of its host. Rank 0 reports: rates are sums over ranks, other figures
-are of rank 0. On stdout: tables, and one JSON object as the last line, before a file is
-written. With --report_dir the object is stored for python -m benchmarks.report. On
-stderr: a line every 10 s. With --time_limit the command ends in time, and `cut_off` in
-the object lists the parts without a result. Exit code: 0 done, 1 an error.
+and of the budgets of its host. The answer sums their rates; tables are of rank 0. On
+stdout: tables, and one JSON object as the last line, before a file is written. With
+--report_dir the object is stored for python -m benchmarks.report. On stderr: a line
+every 10 s. With --time_limit the command ends in time, and `cut_off` in the object
+lists the parts without a result. Exit code: 0 done, 1 an error.
 """
 
 from __future__ import annotations
@@ -64,8 +64,6 @@ GROUPS = (
 # The parts, and their times relative to each other.
 _WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
 PARTS = tuple(_WEIGHTS)
-
-
 Value = TypeVar("Value")
 
 
@@ -473,7 +471,8 @@ def _run_parts(
                 break
             left.remove(part)
             if world.is_first:
-                cli_output.tell(f"\n{part}\n{text}")
+                whose = ", rank 0" if world.num_ranks > 1 else ""
+                cli_output.tell(f"\n{part}{whose}\n{text}")
     if left:
         print(
             f"--time_limit={config.time_limit:g} leaves no result of "

@@ -31,13 +31,13 @@ _PARTS = ("wait", "compute", "sync", "late")
 
 
 def summarize(
-    traces: Sequence[Trace], *, record_bytes: float | None = None
+    traces: Sequence[Trace], *, record_bytes: float | None = None, remedy: str = ""
 ) -> dict[str, Any]:
     """Returns the figures of a run whose ranks started their timed steps together.
 
     stall_fraction and accelerator_utilization are shares of the critical path. A
     deviation is 1.96 standard deviations of the rate from step to step. The mean size
-    of a record in its shard, `record_bytes`, is None without shards.
+    of a record, `record_bytes`, is None without shards. `remedy`: of `steady_state`.
     """
     path = critical_path.trace([trace.times for trace in traces])
     counts = [trace.num_examples for trace in traces]
@@ -54,7 +54,7 @@ def summarize(
         **_split(traces, path),
         "critical_path": path.as_json(),
         **_step_times(traces),
-        "steady_state": steady_state.describe(traces),
+        "steady_state": steady_state.describe(traces, remedy=remedy),
         "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / sum(counts),
         "num_warmup_steps": traces[0].num_warmup_steps,
         "num_timed_steps": len(traces[0].timed),
@@ -288,14 +288,14 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
 
 
 def _rate(figures: dict[str, Any], group: str) -> str:
-    """Returns a rate as text; a deviation above the rate itself says nothing."""
+    """Returns a rate as text, without a deviation of one step or above the rate."""
     rate, deviation = (
         float(np.mean(figures[f"examples_per_second{name}{group}"]))
         for name in ("", "_deviation")
     )
     if deviation >= rate:
         return f"{rate:.1f}, steps of very different lengths"
-    return f"{rate:.1f} +-{deviation:.1f}"
+    return f"{rate:.1f}" + (f" +-{deviation:.1f}" if deviation else "")
 
 
 def _wait_line(figures: dict[str, Any]) -> str:

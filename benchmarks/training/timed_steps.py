@@ -38,6 +38,7 @@ from tfpipe.cli import progress as bars
 AfterStep = Callable[[Step, tfpipe.State, Pause], None]
 
 _TRACE_FOLDER = "trace"
+_REMEDIES = {"eval": "time the steps with --mode=infer and --num_steps"}
 
 
 def run_steps(
@@ -135,6 +136,7 @@ def _figures(
     log = setting.pipeline.faults
     met = ranks.gather([] if log is None else log.faults)
     faults = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
+    remedy = _REMEDIES.get(setting.config.mode, "")
     own, seconds = traces[ranks.rank], max(trace.seconds for trace in traces)
     edges = telemetry.make_edges(seconds, len(own.end_seconds))
     times = own.end_seconds, own.wait_seconds
@@ -143,7 +145,7 @@ def _figures(
     gathered = ranks.gather((sampler.figures(), ranks.local_rank, series))
     sampled, local_ranks, by_rank = zip(*gathered, strict=True)
     figures = {
-        **metrics.summarize(traces, record_bytes=setting.record_bytes),
+        **metrics.summarize(traces, record_bytes=setting.record_bytes, remedy=remedy),
         **{name: sampled[0][name] for name in ("started_at", "ended_at")},
         "telemetry": telemetry.summarize(sampled, local_ranks),
         "time_series": telemetry.join_series(edges, by_rank, local_ranks),

@@ -98,6 +98,16 @@ class Tar(NamedTuple):
             "the tar, before its end mark. Download or copy it again."
         )
 
+    @property
+    def other_converter(self) -> str:
+        """The command for the file by its name, if it is not that of a tar."""
+        return missing_index.other_converter(self.where, "converters.webdataset")
+
+    def something_else(self) -> ValueError:
+        return ValueError(
+            f"{self.where} must be a tar, got something else.{self.other_converter}"
+        )
+
     def damaged(self, offset: int, size: bytes | None = None) -> ValueError:
         byte = f"{offset - self.start:,}"
         fault = f"no tar header at byte {byte}"
@@ -121,6 +131,8 @@ def members(tar: Tar) -> Iterator[Member]:
                 f"{tar.where} is compressed ({method}), so its members cannot be read "
                 "in place. Decompress it to a plain .tar first."
             )
+    if tar.end - tar.start < _BLOCK and tar.other_converter:  # such as a small table
+        raise tar.something_else()
     files: dict[str, Member] = {}
     links = []
     for member in _walk(tar):
@@ -215,8 +227,7 @@ def _check_header(tar: Tar, block: bytes, position: int) -> None:
         pass  # the checksum is no number: the error is raised below
     if position > tar.start:
         raise tar.damaged(position)
-    other = missing_index.other_converter(tar.where, "converters.webdataset")
-    raise ValueError(f"{tar.where} must be a tar, got something else.{other}")
+    raise tar.something_else()
 
 
 def _number(tar: Tar, digits: bytes, base: int, header: int) -> int:

@@ -209,8 +209,10 @@ def _input_of(
         where = shlex.quote(os.fspath(folder))
         return "TFRecords", f"converters.tfrecord {where} {output}"
     if kind == "tars" and not file.name.startswith("ILSVRC2012"):
-        tars = shlex.quote(os.fspath(file.parent / f"*{file.suffix}"))
-        return "tars", f"converters.webdataset {tars} {output}"
+        is_deep = folder not in (file, file.parent)  # in folders that may be splits
+        tars = folder if is_deep else file.parent / f"*{file.suffix}"
+        where = shlex.quote(os.fspath(tars))
+        return "tars", f"converters.webdataset {where} {output}"
     if kind == "table":
         columns = "--image_column=COLUMN --label_column=COLUMN"
         return "a table", f"converters.table {path} {output} {columns}"

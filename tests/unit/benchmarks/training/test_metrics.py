@@ -389,6 +389,8 @@ def test_deviation_is_over_steps() -> None:
         "Img/sec per rank: 13.3 +-9.8",
         "Total img/sec on 1 rank(s): 13.3 +-9.8",
     ]
+    (line, *_) = metrics.speed_lines(metrics.summarize([_trace([0.0], [1.0], 8)]))
+    assert line == "Img/sec per rank: 8.0"  # no interval of one step
 
 
 def _learned(steps: list[tuple[int, float, int, int]]) -> Trace:

@@ -251,6 +251,13 @@ def test_bad_tar_is_an_error_that_names_tar_and_byte(
         list(_members(path))
 
 
+def test_a_small_table_is_no_tar_that_is_cut_short(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "labels.csv").write_text("key,label\n")
+
+    with pytest.raises(ValueError, match=r"must be a tar, got .*converters\.table"):
+        list(_members(tmp_path / "labels.csv"))
+
+
 @pytest.mark.parametrize(
     "field",
     [

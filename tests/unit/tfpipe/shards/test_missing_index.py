@@ -26,6 +26,7 @@ TABLE = [
     (["train/n01440764/1.JPEG"], "of ImageNet .* converters.imagenet HERE"),
     (["ILSVRC2012_img_train.tar"], "converters.imagenet HERE NEW"),
     (["a-000.tar", "a-001.tar"], r"converters.webdataset 'HERE/\*.tar' NEW"),
+    (["train/a.tar", "val/a.tar"], "converters.webdataset HERE NEW"),
     (["sub/a.tfrecord"], r'files="\*\*/\*.tfrecord"\) .*converters.tfrecord HERE NEW'),
     (["a.tfrec"], r'files="\*.tfrec"\) reads them in place'),
     (["labels.csv", "1.jpg"], "converters.table HERE/labels.csv NEW --image_"),
