@@ -45,12 +45,13 @@ def convert(
     if not document["finished"]:
         _show_own_part(document, output_dir)
         return
-    seconds = max(document["seconds"], 0.001)
+    seconds, rate = document["seconds"], ""
+    if document["write_seconds"]:  # else all shards are of an earlier run
+        rate = f", {document['num_records'] / seconds:,.0f} images/s"
     answer = [
         f"{output_dir}: {count_of(document['num_records'], 'record')} in "
         f"{count_of(document['num_shards'], 'shard')}, "
-        f"{document['num_bytes'] / 1e6:,.1f} MB; {document['seconds']:.1f} s, "
-        f"{document['num_records'] / seconds:,.0f} images/s",
+        f"{document['num_bytes'] / 1e6:,.1f} MB; {seconds:.1f} s{rate}",
     ]
     lines = [
         f"{split:<11} {count_of(count, 'record')}"
@@ -260,12 +261,14 @@ def replicate(document: Document, details: Iterable[str]) -> None:
     if not document["finished"]:
         _show_own_part(document, folder)
         return
-    seconds = max(document["seconds"], 1e-3)
+    seconds, rate = document["seconds"], ""
+    if document["write_seconds"]:  # else all copies are of an earlier run
+        rate = f", {shown(document['num_bytes'] / seconds)}/s"
     answer = [
         f"{folder}: {count_of(document['copies'], 'copy')}, "
         f"{count_of(document['num_records'], 'record')} in "
         f"{count_of(document['num_shards'], 'shard')}, {shown(document['num_bytes'])}; "
-        f"{seconds:.1f} s, {shown(document['num_bytes'] / seconds)}/s",
+        f"{seconds:.1f} s{rate}",
         *output.rows(next=f"python -m benchmarks.storage {folder}"),
     ]
     output.show(document, answer, details=details)

@@ -242,6 +242,7 @@ def test_the_command_says_what_it_left_out_and_goes_on_when_it_was_killed(
     ]
     assert (again.returncode, again.result["num_records"]) == (0, 40)
     assert "already holds this data set, complete." in again.stderr
+    assert ["images/s" in each.stdout for each in (done, again)] == [True, False]
     assert wrong.returncode == 1
     assert re.fullmatch(
         r"Error: The train files of --input must hold images with a class, .*\n",
