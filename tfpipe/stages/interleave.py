@@ -57,8 +57,9 @@ class Interleave:
     A damaged record costs a single record. TensorFlow's reader gives up the rest of the
     file, so the window is then read again record by record. `faults` decides whether
     another record stands in for the damaged record, or an error is raised. After an
-    error that is no damage, the next call reads the same window again. `Batch` then
-    drops what it has of a batch, so no record is lost if batches do not span windows.
+    error, the next call reads the same window again; after 100 errors, the next window.
+    `Batch` then drops what it has of a batch, so no record is lost if batches do not
+    span windows.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train", shuffle="none")

@@ -1,7 +1,8 @@
 """After an error that is no damage, the next call gives the records of the error.
 
 The rule holds for errors of the place of the records, of the shard cache, and of files
-that TensorFlow reads. Batches must not span windows.
+that TensorFlow reads. Batches must not span windows. An error that stays gives way to
+the next window.
 """
 
 import errno
@@ -16,7 +17,7 @@ from tests.support.data.presets import preset_over
 from tests.unit.tfpipe.reading.test_read_ahead import SMALL, assert_equal
 from tfpipe.reading import windows
 from tfpipe.shard_cache.open_cache import OpenCache
-from tfpipe.stages import stand_in
+from tfpipe.stages import basic, stand_in
 
 EMFILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 CUT_OFF = tfpipe.errors.RemoteError("The server broke off the connection.")
@@ -90,3 +91,27 @@ def test_a_window_that_tensorflow_cannot_read_comes_again(
         batches, num_errors = read_on(pipeline)
     assert num_errors == 2
     assert_equal(batches, expected)
+
+
+@needs_native
+@pytest.mark.parametrize("reading", ["native", "tensorflow"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["damaged", "lost"])
+def test_a_window_that_stays_bad_gives_way_to_the_next(
+    copy_dir, monkeypatch, reading, is_lost
+):
+    monkeypatch.setattr(basic, "MOST_TRIES", 2)
+    options = SMALL | {"window_size": 8, "reading": reading, "shuffle": "none"}
+    pipeline = preset_over(tfpipe.imagenet_train, copy_dir, **options)
+    expected = list(pipeline.build(epoch=1).as_numpy_iterator())
+    shard = copy_dir / pipeline.source.index.splits["train"][0].name
+    content = bytearray(shard.read_bytes())
+    content[-100] ^= 1
+    shard.write_bytes(content)
+    if is_lost:
+        shard.unlink()
+
+    batches, num_errors = read_on(pipeline)
+
+    assert num_errors
+    assert len(batches) < len(expected)
+    assert_equal(batches[-1:], expected[-1:])
