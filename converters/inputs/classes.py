@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LABEL_BASE = 1
 _SYNSETS_NAME, _WORDS_NAMES = "synsets.txt", ("synset_words.txt", "words.txt")
 EXPORT_NAME, INDEX_NAME, CLASSES_NAME = "export.json", "index.json", "classes.tsv"
+# Of an export as a tree, beside the folders of its splits.
+EXPORT_FILES = (EXPORT_NAME, CLASSES_NAME, "labels.txt")
 _FEATURES_NAME = "features.json"
 _PLAIN_LISTS = ("labels.txt", "classes.txt", "classnames.txt")
 # A line of a label map: a label, a colon or a space, and a class.

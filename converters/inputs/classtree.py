@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from converters.inputs import devkit, listing
-from converters.inputs.classes import ClassList, exported, texts
+from converters.inputs.classes import EXPORT_FILES, ClassList, exported, texts
+from converters.inputs.exported import COLUMNS_NAME
 from converters.inputs.image import Image
 from converters.inputs.listed import Listed, ordered
 from converters.inputs.listing import LeftOut, Reason
@@ -62,11 +63,13 @@ class TreeReader(Reader):
             splits[split] = _listed_classes(source, top, found, left_out) or found
         if meaning.class_depth is None:
             splits = _without_leaf(splits, left_out)
+        own = exported(source)
+        if own.export is not None:
+            report.forget({*EXPORT_FILES, COLUMNS_NAME})
         listed = Listed(
             source.location, ordered(splits), left_out, num_rows=report.num_names
         )
         listed = listed.in_folders([source.location], meaning)
-        own = exported(source)
         if not own.origin:
             names = texts(source, listed.class_names())
             return listed._replace(classes=ClassList(texts=names))

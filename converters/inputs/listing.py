@@ -7,7 +7,7 @@ not opened: their format is decided from their bytes, later.
 import collections
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from converters.inputs.image import Image, whole_file
@@ -137,6 +137,12 @@ class Report:
         before = len(self.left_out)
         self.left_out += lines
         self.num_names += len(self.left_out) - before
+
+    def forget(self, names: Collection[str]) -> None:
+        """Takes out names left out, whose files are read for more than images."""
+        before = len(self.left_out)
+        self.left_out[:] = [item for item in self.left_out if item.name not in names]
+        self.num_names -= before - len(self.left_out)
 
 
 def count(left_out: Iterable[LeftOut]) -> dict[str, int]:

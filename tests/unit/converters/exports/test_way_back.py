@@ -33,6 +33,7 @@ def _same(source: pathlib.Path, back: pathlib.Path) -> None:
     assert after.classes == before.classes
     assert after.label_base == before.label_base
     assert list(after.splits) == list(before.splits)
+    assert not after.made_by.get("ignored")  # no file of the export itself
 
 
 def _features(data_dir: pathlib.Path) -> Rows:
