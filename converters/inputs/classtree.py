@@ -61,6 +61,8 @@ class TreeReader(Reader):
                     f"none.{remedy}"
                 )
             splits[split] = _listed_classes(source, top, found, left_out) or found
+            if not top and meaning.split_names:
+                _require_classes(splits[split], meaning)
         if meaning.class_depth is None:
             splits = _without_leaf(splits, left_out)
         own = exported(source)
@@ -102,6 +104,23 @@ def _listed_classes(
     return classes
 
 
+def _require_classes(classes: Mapping[str, Sequence[Image]], meaning: Meaning) -> None:
+    """Checks that the only folder of an input is not called as a split: val/1.jpg."""
+    if len(classes) == 1 and meaning.class_depth is None:
+        ((name, images),) = classes.items()
+        if split_of_name(name):
+            raise _in_one_folder(name, images)
+
+
+def _in_one_folder(name: str, images: Sequence[Image]) -> ValueError:
+    return ValueError(
+        f"Each class must have a folder, got all images in one folder {name}/, "
+        f"the first is {images[0].name}. Make a folder for each class, or list paths "
+        "and labels in a table for converters.table. --class_depth=1 takes the folder "
+        "for a class."
+    )
+
+
 def _without_leaf(
     splits: dict[str, dict[str, list[Image]]], left_out: list[LeftOut]
 ) -> dict[str, dict[str, list[Image]]]:
@@ -114,13 +133,7 @@ def _without_leaf(
         return splits
     (leaf,) = leaves
     if leaf in splits[TRAIN]:
-        first = splits[TRAIN][leaf][0].name
-        raise ValueError(
-            f"Each class must have a folder, got all images in one folder {leaf}/, "
-            f"the first is {first}. Make a folder for each class, or list paths and "
-            "labels in a table for converters.table. --class_depth=1 takes the folder "
-            "for a class."
-        )
+        raise _in_one_folder(leaf, splits[TRAIN][leaf])
     for classes in splits.values():
         alone = classes.pop(leaf, [])
         left_out += (LeftOut(image.name, Reason.NO_CLASS_FOLDER) for image in alone)

@@ -125,6 +125,8 @@ def test_a_split_among_classes_is_warned_about(
     ("names", "message"),
     [
         (("images/1.jpg", "a.json"), "got all images in one folder images/"),
+        (("val/1.jpg", "labels.txt"), "got all images in one folder val/"),
+        (("Train/1.jpg", "Train/2.jpg"), "got all images in one folder Train/"),
         (("train/images/1.jpg", "val/images/2.jpg"), "got all images in one folder im"),
         (("train/1.jpg", "train/metadata.csv", "test/2.jpg"), "converters.table"),
         (("train/cat.1.jpg", "test1/1.jpg"), "must hold a folder for each class"),
@@ -153,11 +155,12 @@ def test_a_class_of_one_image_at_any_depth_below_a_class_is_warned_about(
 
 
 def test_the_only_folder_is_a_class_if_the_user_says_so(tmp_path: pathlib.Path) -> None:
-    _write(tmp_path, ("images/1.jpg",))
+    for name in ("images", "val"):
+        _write(tmp_path / "of" / name, (f"{name}/1.jpg",))
 
-    tree = _read(tmp_path, Meaning(class_depth=1))
+        tree = _read(tmp_path / "of" / name, Meaning(class_depth=1))
 
-    assert [*tree.splits["train"]] == ["images"]
+        assert [*tree.splits["train"]] == [name]
 
 
 def test_folders_above_that_lead_to_themselves_end(tmp_path: pathlib.Path) -> None:
