@@ -60,6 +60,9 @@ class Digests:
         with self._lock:
             if not self._pieces.start[piece]:
                 self._begun[shard] = xxhash.xxh3_128(), piece
+            elif piece < self._begun.get(shard, (None, -1))[1]:
+                # The piece came again, perhaps with other bytes.
+                self._begun.pop(shard)
             self._waiting[piece] = content
             self._go_on(shard)
             self._forget_oldest()

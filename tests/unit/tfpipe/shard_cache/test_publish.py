@@ -48,11 +48,24 @@ def test_a_shard_without_all_pieces_has_no_digest(pieces):
         assert not digests._waiting
 
 
-def test_a_piece_that_comes_again_counts_once(pieces):
-    digests = publish.Digests(pieces)
-    for piece in (0, 1, 1, 0, 2, 1, 2, 3):
-        digests.add(piece, CONTENT[piece])
-    assert digests.take(0) in (RIGHT[0], None)
+def test_a_piece_that_comes_again_counts_with_its_last_bytes(pieces):
+    others = memoryview(b"\xff" * RECORD)
+    for again in range(4):
+        for first in range(again + 1, 5):  # as many pieces come before it
+            digests = publish.Digests(pieces)
+            for piece in range(first):
+                digests.add(piece, others if piece == again else CONTENT[piece])
+            digests.add(again, CONTENT[again])
+            for piece in range(first, 4):
+                digests.add(piece, CONTENT[piece])
+            assert digests.take(0) in (RIGHT[0], None), (again, first)
+            for piece in range(first):
+                digests.add(piece, CONTENT[piece])
+            digests.add(again, others)
+            for piece in range(first, 4):
+                digests.add(piece, CONTENT[piece])
+            assert digests.take(0) != RIGHT[0], (again, first)
+            assert not digests._waiting
 
 
 def test_few_bytes_wait(pieces, monkeypatch):
