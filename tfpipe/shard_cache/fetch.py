@@ -17,7 +17,7 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location.files import Files
-from tfpipe.shard_cache import lines, pieces as cuts, store as stores
+from tfpipe.shard_cache import disk, lines, pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.pieces import Pieces
@@ -190,13 +190,15 @@ class Fetcher:
             False if the disk cannot be written, or others removed the file.
 
         Raises:
-            OSError: If this host fails otherwise; the claim holds then.
+            OSError: If this host fails otherwise; the claim holds then. The text names
+                the file and a remedy.
         """
         try:
             self.store.write(piece, content, is_direct=is_direct)
         except OSError as error:
             if not isinstance(error, FileNotFoundError | IsADirectoryError):
-                self.directory.note_unwritable(error)
+                with disk.advised(self.store.path(int(self.store.shard[piece]))):
+                    self.directory.note_unwritable(error)
             self.directory.give_up(self.store, piece)
             return False
         marks = self.store.marks

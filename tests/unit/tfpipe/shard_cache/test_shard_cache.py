@@ -19,6 +19,7 @@ from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order
 from tfpipe.shard_cache import (
+    disk,
     downloader,
     fetch,
     open_cache,
@@ -389,6 +390,20 @@ def test_a_disk_that_cannot_be_used_is_named_with_a_remedy(
 
     told = f"directory must be usable as a cache, got {folder}: {os.strerror(code)}. "
     assert told in str(raised.value)
+
+
+def test_an_error_of_a_write_that_is_no_full_disk_names_the_file_and_a_remedy(
+    opened, monkeypatch
+):
+    for code in (errno.EINVAL, errno.ESTALE, errno.EMFILE, errno.ENOMEM, errno.EFBIG):
+
+        def fail(*_, code=code, **__):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(PieceStore, "write", fail)
+        said = rf"{os.strerror(code)}: .*/cache/.*{re.escape(disk.remedy(code))}$"
+        with pytest.raises(OSError, match=said):
+            opened().bring(EVERYTHING)
 
 
 @pytest.mark.parametrize("code", REMEDIES, ids=errno.errorcode.get)
