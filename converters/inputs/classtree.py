@@ -108,7 +108,7 @@ def _require_classes(classes: Mapping[str, Sequence[Image]], meaning: Meaning) -
     """Checks that the only folder of an input is not called as a split: val/1.jpg."""
     if len(classes) == 1 and meaning.class_depth is None:
         ((name, images),) = classes.items()
-        if split_of_name(name):
+        if "/" not in name and split_of_name(name):
             raise _in_one_folder(name, images)
 
 
