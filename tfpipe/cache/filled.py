@@ -19,6 +19,7 @@ from tfpipe import errors
 from tfpipe.cache import cacheable, store
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
+from tfpipe.shards.ranges import RecordRanges
 from tfpipe.stages import philox
 from tfpipe.stages.basic import Example, as_it_is
 from tfpipe.stages.faults import REMEDY
@@ -148,10 +149,10 @@ class CachedElements:
         skip: Array,
         take: Array,
     ) -> tuple[Array, Array]:
-        records = _record_ids(num_records, first_record)
+        records = RecordRanges(first_record, num_records).records()
         rows = self.rows(records)
         sound = self.store.are_sound(rows)
-        order = _order(len(records), seed)
+        order = philox.shuffled(len(records), seed)
         passed_on = order[skip : skip + take]
         self.store.put_damaged(rows[passed_on][~sound[passed_on]])
         good = np.flatnonzero(sound)
@@ -199,9 +200,8 @@ class CachedElements:
         self.store.forget(rows)
         _say_once(self.store.describe().rpartition(", in ")[2])
         for window in self.source.in_order()(State(), 1):
-            here = _record_ids(
-                window["num_records"].numpy(), window["first_record"].numpy()
-            )
+            lengths = window["num_records"].numpy()
+            here = RecordRanges(window["first_record"].numpy(), lengths).records()
             if np.isin(damaged, here).any():
                 for _ in self._filling(window):
                     pass
@@ -239,18 +239,6 @@ def _first_kept(filled: CachedElements) -> int | None:
     for row in np.flatnonzero(filled.store.have == store.KEPT)[:1]:
         return int(row if numbers is None else numbers[row])
     return None
-
-
-def _record_ids(num_records: Array, first_record: Array) -> Array:
-    starts = first_record - (np.cumsum(num_records) - num_records)
-    return np.repeat(starts, num_records) + np.arange(num_records.sum())
-
-
-def _order(num_records: int, seed: Array) -> Array:
-    """Returns the order of the records passed on by a window."""
-    if not seed.any():
-        return np.arange(num_records)
-    return philox.shuffled(num_records, tuple(seed.tolist()))
 
 
 def _missing(filled: CachedElements, window: Example) -> Example:
@@ -300,8 +288,8 @@ def _find_missing(
         first_record: int64 [x], number of its first record in the split
         record_byte_offset: int64 [w], byte offset of each record
     """
-    records = _record_ids(num_records, first_record)
-    passed_on = np.sort(_order(len(records), seed)[skip : skip + take])
+    records = RecordRanges(first_record, num_records).records()
+    passed_on = np.sort(philox.shuffled(len(records), seed)[skip : skip + take])
     positions = passed_on[filled.store.begin(filled.rows(records[passed_on]))]
     _, once = np.unique(records[positions], return_index=True)
     positions = positions[np.sort(once)]

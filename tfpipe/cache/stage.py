@@ -24,7 +24,7 @@ from tfpipe.reading import building
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shard_cache import disk
 from tfpipe.shards import index
-from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
+from tfpipe.stages.basic import AssertCardinality, Example, Prefetch, keeps_count
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
@@ -108,9 +108,7 @@ class Cache:
         reads = self.num_parallel_reads or tuning.num_parallel_reads
         return dataclasses.replace(self, num_parallel_reads=reads)
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of elements out of `num_in` elements."""
-        return num_in
+    num_out = keeps_count
 
     def without_tuning(self) -> "Cache":
         return dataclasses.replace(self, num_parallel_reads=None)

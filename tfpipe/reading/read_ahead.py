@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.native import record_op
 from tfpipe.native.run import run
-from tfpipe.stages.basic import Example, as_it_is, batch_or_empty
+from tfpipe.stages.basic import Example, as_it_is, batch_or_empty, keeps_count
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.shuffle import shuffled
@@ -57,9 +57,7 @@ class ReadAhead:
     def __post_init__(self) -> None:
         errors.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
-    def num_out(self, num_in: int) -> int:
-        """Returns the number of output elements for `num_in` records."""
-        return num_in
+    num_out = keeps_count
 
     def as_interleave(self) -> Interleave:
         """Returns the stage that reads the same records, in the same order."""

@@ -34,6 +34,14 @@ def keeps_count(stage: object, num_in: int) -> int:
     return num_in
 
 
+def counted_as(before: tf.data.Dataset, after: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset with the cardinality of another one, if it is known."""
+    count = before.cardinality()
+    if count == tf.data.UNKNOWN_CARDINALITY:
+        return after
+    return after.apply(tf.data.experimental.assert_cardinality(count))
+
+
 @dataclasses.dataclass(frozen=True)
 class AssertCardinality:
     """States the number of elements; another number is an error at the end.
@@ -53,9 +61,8 @@ class AssertCardinality:
     num_elements: int | None = None
 
     def __post_init__(self) -> None:
-        if not tf.is_tensor(self.num_elements):  # `Map` gives a tensor
-            also = (None, tf.data.INFINITE_CARDINALITY)
-            errors.settle_ints(self, ["num_elements"], least=0, also=also)
+        also = (None, tf.data.INFINITE_CARDINALITY)
+        errors.settle_ints(self, ["num_elements"], least=0, also=also)
 
     def at_start(self, run: "RunFacts") -> "AssertCardinality":
         """Returns the stage with its number set, if the run knows it."""
@@ -95,7 +102,6 @@ class Batch:
         errors.settle_bools(self, "drop_remainder")
 
     def num_out(self, num_in: int) -> int:
-        """Returns the number of elements that come out for `num_in` elements."""
         full, rest = divmod(num_in, self.batch_size)
         return full if self.drop_remainder or not rest else full + 1
 
@@ -124,12 +130,10 @@ class Prefetch:
         errors.settle_ints(self, ["buffer_size"], least=1, also=(None, AUTOTUNE))
 
     def with_tuning(self, tuning: Tuning) -> "Prefetch":
-        """Returns the stage with its knob set."""
         size = self.buffer_size or tuning.prefetch_buffer_size
         return Prefetch(buffer_size=size)
 
     def without_tuning(self) -> "Prefetch":
-        """Returns the stage with its knob open."""
         return Prefetch()
 
     num_out = keeps_count

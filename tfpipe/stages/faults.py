@@ -20,6 +20,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.location import answers
 from tfpipe.shards import catalog, index
+from tfpipe.stages.basic import as_it_is, counted_as
 
 # Errors about damaged records end with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
@@ -195,13 +196,7 @@ class FaultLog:
             return dataset.take(tf.numpy_function(report, [], tf.int64))
 
         end = tf.data.Dataset.from_tensors(0)
-        whole = dataset.concatenate(
-            end.flat_map(tf.autograph.experimental.do_not_convert(none))
-        )
-        count = dataset.cardinality()
-        if count < 0:  # unknown or endless
-            return whole
-        return whole.apply(tf.data.experimental.assert_cardinality(count))
+        return counted_as(dataset, dataset.concatenate(end.flat_map(as_it_is(none))))
 
     def error(self) -> errors.BadRecordError | None:
         """Returns the error to raise: of `refuse`, or if the budget is exceeded.

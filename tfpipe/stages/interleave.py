@@ -93,7 +93,6 @@ class Interleave:
         errors.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
     def with_tuning(self, tuning: Tuning) -> "Interleave":
-        """Returns the stage with its knobs set."""
         return dataclasses.replace(
             self,
             num_parallel_reads=self.num_parallel_reads or tuning.num_parallel_reads,
@@ -101,7 +100,6 @@ class Interleave:
         )
 
     def without_tuning(self) -> "Interleave":
-        """Returns the stage with its knobs open."""
         return Interleave(faults=self.faults)
 
     num_out = keeps_count

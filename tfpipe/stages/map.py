@@ -18,15 +18,15 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.native.run import can_run, graph, run
 from tfpipe.stages.basic import (
-    AssertCardinality,
     Batch,
     Example,
     as_it_is,
     batch_or_empty,
+    counted_as,
     keeps_count,
 )
 from tfpipe.stages.faults import FaultLog, Uncounted
-from tfpipe.stages.stand_in import Spare, leave_out, stand_in
+from tfpipe.stages.stand_in import Spare, stand_in
 from tfpipe.stages.traced import Op, as_they_are, is_fixed, traced
 from tfpipe.tuning import AUTOTUNE, Tuning
 
@@ -173,12 +173,10 @@ class Map:
         return f"Map({', '.join(parts)})"
 
     def with_tuning(self, tuning: Tuning) -> "Map":
-        """Returns the stage with its knob set."""
         calls = self.num_parallel_calls or tuning.num_parallel_calls(0)
         return Map(*self.ops, num_parallel_calls=calls, faults=self.faults)
 
     def without_tuning(self) -> "Map":
-        """Returns the stage with its knob open."""
         return Map(*self.ops, faults=self.faults)
 
     num_out = keeps_count
@@ -194,23 +192,13 @@ class Map:
         if self.faults is None:
             once = _once(self.ops, apply_ops)
             return dataset.map(as_it_is(once), num_parallel_calls=calls)
-        apply = functools.partial(apply_ops, as_they_are(self.ops))
-        fill_up = functools.partial(
-            stand_in,
-            apply=apply,
-            log=self.faults,
-            spare=self._spare or Spare(lambda: dataset),
-        )
+        fill_up = self._fill_up(self.faults, self._spare or Spare(lambda: dataset))
         if dataset.element_spec["record_id"].shape.rank:
             each = tf.function(_once(self.ops, _apply_to_each), autograph=False)
             replace = functools.partial(_apply_and_fill, each, fill_up)
             whole = functools.partial(_with_fallback, self.ops, replace)
             return dataset.map(as_it_is(whole), num_parallel_calls=calls)
-        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
-        mapped = self._chunks(dataset, apply_all)
-        if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
-            return mapped
-        return AssertCardinality(dataset.cardinality())(mapped)
+        return counted_as(dataset, self._chunks(dataset, fill_up))
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
         """Returns the results as `__call__` does, without the elements that fail.
@@ -223,15 +211,19 @@ class Map:
         if log is None or isinstance(log, Uncounted):
             results = dataset.map(as_it_is(_once(self.ops, apply_ops)))
             return results if log is None else results.ignore_errors()
-        apply = functools.partial(apply_ops, as_they_are(self.ops))
-        fill_up = functools.partial(leave_out, apply=apply, log=log)
-        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
-        return self._chunks(dataset, apply_all)
+        return self._chunks(dataset, self._fill_up(log, None))
 
-    def _chunks(self, dataset: tf.data.Dataset, apply_all: Op) -> tf.data.Dataset:
-        chunks = dataset.batch(_CHUNK_LENGTH)
-        calls = self.num_parallel_calls
-        return chunks.map(as_it_is(apply_all), num_parallel_calls=calls).unbatch()
+    def _fill_up(self, log: FaultLog, spare: Spare | None) -> Callable[..., Example]:
+        """Returns `stand_in` for the ops."""
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
+        return functools.partial(stand_in, apply=apply, log=log, spare=spare)
+
+    def _chunks(
+        self, dataset: tf.data.Dataset, fill_up: Callable[..., Example]
+    ) -> tf.data.Dataset:
+        chunks, calls = dataset.batch(_CHUNK_LENGTH), self.num_parallel_calls
+        apply_all = as_it_is(functools.partial(self._apply_all, fill_up=fill_up))
+        return chunks.map(apply_all, num_parallel_calls=calls).unbatch()
 
     def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
         """Applies the ops to the elements of a chunk; `fill_up` replaces failures."""

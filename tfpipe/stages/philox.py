@@ -6,6 +6,8 @@ order, so `reading.order` can resume the run. tf.data's shuffle moves records; a
 permutation in numpy would copy the records.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +19,7 @@ _LOW = 0xFFFFFFFF
 _HALF, _LOW_HALF = np.uint64(32), np.uint64(_LOW)
 
 
-def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
+def shuffled(size: int, seed: Iterable[int]) -> npt.NDArray[np.int64]:
     """Returns the order of 0 .. size - 1 out of a shuffle buffer with room for all.
 
     Equals `Dataset.range(size)` through `tf.raw_ops.ShuffleDatasetV3` with the same
@@ -26,22 +28,26 @@ def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
 
     Args:
         size: Number of elements.
-        seed: `seed` and `seed2` of the op, int64, not both 0.
+        seed: `seed` and `seed2` of the op, int64. With 0 and 0, which the op never
+            gets, the elements keep their order.
 
     Returns:
         int64 [size].
     """
+    first, second = (int(value) & 0xFFFFFFFFFFFFFFFF for value in seed)
+    if not first and not second:
+        return np.arange(size)
     left = np.arange(size, 0, -1, dtype=np.uint64)
-    drawn = np.arange(size) + (_random_uint32(size, seed) % left).astype(np.int64)
+    words = _random_uint32(size, first, second)
+    drawn = np.arange(size) + (words % left).astype(np.int64)
     order = list(range(size))
     for front, other in enumerate(drawn.tolist()):
         order[front], order[other] = order[other], order[front]
     return np.array(order, np.int64)
 
 
-def _random_uint32(size: int, seed: tuple[int, int]) -> npt.NDArray[np.uint64]:
-    """Returns uint64 [size]: the 32-bit values of TensorFlow's PhiloxRandom(*seed)."""
-    first, second = (value & 0xFFFFFFFFFFFFFFFF for value in seed)
+def _random_uint32(size: int, first: int, second: int) -> npt.NDArray[np.uint64]:
+    """Returns uint64 [size]: the 32-bit values of TensorFlow's PhiloxRandom."""
     # Words 0 and 2 of each counter, and words 1 and 3; a round works on two at once.
     even = np.zeros((2, -(-size // 4)), np.uint64)
     even[0], even[1] = np.arange(even.shape[1]), second & _LOW

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.basic import as_it_is, keeps_count
+from tfpipe.stages.basic import as_it_is, counted_as, keeps_count
 from tfpipe.stages.iterations import counters
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ class Shuffle:
             reduce_func=self._permuted,
             window_size_func=self._size,
         )
-        shuffled_groups = groups.prefetch(self.buffer_size)
-        count = dataset.cardinality()
-        if count == tf.data.UNKNOWN_CARDINALITY:
-            return shuffled_groups
-        return shuffled_groups.apply(tf.data.experimental.assert_cardinality(count))
+        return counted_as(dataset, groups.prefetch(self.buffer_size))
 
     def _group(self, position: tf.Tensor) -> tf.Tensor:
         """Returns the number of the group of an element, counted from epoch 0 on."""

@@ -23,6 +23,7 @@ from tfpipe import errors
 from tfpipe.native import record_op
 from tfpipe.ops import labels
 from tfpipe.shards import records
+from tfpipe.shards.ranges import RecordRanges
 from tfpipe.stages import philox
 from tfpipe.stages.faults import (
     REMEDY,
@@ -93,18 +94,15 @@ def read_record(file: Any, offset: int) -> ReadRecord:
     """
     try:
         file.seek(offset)
-        header = file.read(records.HEADER_BYTES)
-        num_bytes = records.record_bytes(header)
-        if num_bytes is None:
-            return _BAD_HEADER
-        rest = num_bytes - records.HEADER_BYTES
+        record = file.read(records.HEADER_BYTES)
+        rest = (records.record_bytes(record) or 0) - records.HEADER_BYTES
         # A damaged length may be huge: the read is limited to the end of the file.
-        body = file.read(max(0, min(rest, file.size() - offset)))
+        record += file.read(max(0, min(rest, file.size() - offset)))
     except tf.errors.OutOfRangeError:  # the shard ends before the record
         return _cut(records.HEADER_BYTES, 0)
     except tf.errors.OpError as error:
         raise host_error(message(error)) from None
-    return _cut(rest, len(body)) if len(body) < rest else _checked(body)
+    return check_record(record, len(record))
 
 
 def check_record(record: bytes, num_left: int) -> ReadRecord:
@@ -114,31 +112,28 @@ def check_record(record: bytes, num_left: int) -> ReadRecord:
         record: The bytes where the catalog has the record, with header.
         num_left: Bytes of the shard from the beginning of the record on.
     """
-    num_bytes = records.record_bytes(record[: records.HEADER_BYTES])
+    header = records.HEADER_BYTES
+    num_bytes = records.record_bytes(record[:header])
     if num_bytes is None:
-        return _BAD_HEADER
+        detail = "the header (length and its CRC) is damaged"
+        return ReadRecord(b"", "header", detail)
     if num_bytes > num_left:
-        header = records.HEADER_BYTES
         return _cut(num_bytes - header, num_left - header)
     if num_bytes != len(record):
         detail = f"it must have {len(record)} bytes, its header says {num_bytes}"
         return ReadRecord(b"", "header", detail)
-    return _checked(record[records.HEADER_BYTES :])
+    end = num_bytes - records.FOOTER_BYTES
+    data = record[header:end]
+    detail = records.data_fault(data, record[end:])
+    return ReadRecord(data, "crc" if detail else "", detail)
 
 
 # The reason of a record in a local file of a shard cache that cannot be read: no fault.
 _UNREADABLE = "unreadable"
-_BAD_HEADER = ReadRecord(b"", "header", "the header (length and its CRC) is damaged")
 
 
 def _cut(wanted: int, got: int) -> ReadRecord:
     return ReadRecord(b"", "cut", f"it must have {wanted} bytes more, got {got}")
-
-
-def _checked(body: bytes) -> ReadRecord:
-    data, tail = body[: -records.FOOTER_BYTES], body[-records.FOOTER_BYTES :]
-    detail = records.data_fault(data, tail)
-    return ReadRecord(data, "crc" if detail else "", detail)
 
 
 def read_damaged(
@@ -167,12 +162,8 @@ def read_damaged(
     seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
     origin = window.get("origin", window["path"])
     again = read_again if "origin" in window else None
-
-    def read(*values: Array) -> tuple[Array, ...]:
-        return _read_window(log, spare, again, *values)
-
     record, record_id, is_real = tf.numpy_function(
-        read,
+        functools.partial(_read_window, log, spare, again),
         [*(window[name] for name in names), seed, origin],
         (tf.string, tf.int64, tf.bool),
     )
@@ -197,13 +188,11 @@ def _read_window(
     seed: Array,
     origin: Array,
 ) -> tuple[Array, ...]:
-    ids = _record_ids(num_records, first_record)
+    ids = RecordRanges(first_record, num_records).records()
     is_cached = read_again is not None
     paths = np.repeat(path, num_records)
     read = _read_records(paths, offsets, is_cached=is_cached)
-    order = np.arange(len(ids))
-    if seed.any():
-        order = philox.shuffled(len(ids), tuple(seed.tolist()))
+    order = philox.shuffled(len(ids), seed)
     origins = np.repeat(origin, num_records)
     for position in sorted(order[skip : skip + take].tolist()):
         if read[position].reason:
@@ -233,12 +222,6 @@ def _from_store(read_again: ReadAgain, record_id: int) -> ReadRecord | None:
     """Reads a damaged record from its store; None without a store."""
     record = read_again(record_id) if read_again else None
     return None if record is None else check_record(record, len(record))
-
-
-def _record_ids(num_records: Array, first_record: Array) -> Array:
-    """Returns the numbers of the records of extents, in order."""
-    parts = zip(num_records, first_record, strict=True)
-    return np.concatenate([np.arange(n) + first for n, first in parts])
 
 
 def _read_records(
@@ -271,8 +254,9 @@ def _first_sound(window: Any) -> tuple[bytes, int]:
     Raises:
         BadRecordError: If every record is damaged.
     """
-    ids = _record_ids(window["num_records"].numpy(), window["first_record"].numpy())
-    paths = np.repeat(window["path"].numpy(), window["num_records"].numpy())
+    num_records = window["num_records"].numpy()
+    ids = RecordRanges(window["first_record"].numpy(), num_records).records()
+    paths = np.repeat(window["path"].numpy(), num_records)
     offsets = window["record_byte_offset"].numpy()
     rows = zip(paths.tolist(), offsets.tolist(), ids.tolist(), strict=True)
     for path, offset, record_id in rows:
@@ -309,7 +293,7 @@ def stand_in(
     results: Example,
     *,
     log: FaultLog,
-    spare: Spare,
+    spare: Spare | None,
 ) -> Example:
     """Completes the results of a chunk after ops failed on some of its elements.
 
@@ -317,63 +301,20 @@ def stand_in(
     chunk the first sound element, and the spare if all failed. The `mask` of a replaced
     element, if there is a mask, becomes 0.
 
+    A single op calls Python for all of this: every build would otherwise trace a graph
+    that hardly ever runs.
+
     Args:
         chunk: Features of the elements, [n, ...]; `record_id` among them.
         apply: The ops.
         positions: int64 [m], sorted, m < n: the sound elements.
         results: Features of the sound elements after the ops, [m, ...].
         log: Log that counts the other elements.
-        spare: Elements, or batches of elements, of the same features as the chunk.
+        spare: Elements, or batches of elements, of the same features as the chunk. With
+            None damaged elements are counted and left out.
 
     Returns:
         The features of `results`, [n, ...].
-    """
-
-    def fill(positions: Array, results: Example, num_elements: int) -> Example:
-        if not len(positions):
-            results = _first(spare, apply)
-            positions = np.array([-1])  # the spare is not an element of the chunk
-        wanted = np.arange(num_elements)
-        chosen = np.searchsorted(positions, wanted) % len(positions)
-        filled = {name: tf.gather(value, chosen) for name, value in results.items()}
-        if "mask" in filled:
-            is_real = positions[chosen] == wanted
-            filled["mask"] *= tf.cast(is_real, filled["mask"].dtype)
-        return filled
-
-    return _reported(chunk, apply, positions, results, log, fill)
-
-
-def leave_out(
-    chunk: Example,
-    apply: Callable[[Example], Example],
-    positions: tf.Tensor,
-    results: Example,
-    *,
-    log: FaultLog,
-) -> Example:
-    """Counts the elements on which ops failed, and replaces none; see `stand_in`.
-
-    Returns:
-        `results`.
-    """
-    return _reported(
-        chunk, apply, positions, results, log, lambda _, results, __: results
-    )
-
-
-def _reported(
-    chunk: Example,
-    apply: Callable[[Example], Example],
-    positions: tf.Tensor,
-    results: Example,
-    log: FaultLog,
-    fill: Callable[[Array, Example, int], Example],
-) -> Example:
-    """Reports the failed elements to the log, then returns what `fill` makes.
-
-    A single op calls Python for all of this: every build would otherwise trace a graph
-    that hardly ever runs.
     """
     names, kinds = sorted(chunk), sorted(results)
 
@@ -384,8 +325,11 @@ def _reported(
         sound = positions.numpy()
         again = _tried_again(log, apply, sound, elements)
         sound, complete = _merged(sound, complete, again)
-        filled = fill(sound, complete, len(elements["record_id"]))
-        return [filled[name] for name in kinds]
+        if spare is not None:
+            if not len(sound):  # the spare is not an element of the chunk
+                sound, complete = np.array([-1]), _first(spare, apply)
+            complete = _filled(sound, complete, len(elements["record_id"]))
+        return [complete[name] for name in kinds]
 
     values = [*(chunk[name] for name in names), *(results[name] for name in kinds)]
     kept = [results[name] for name in kinds]
@@ -398,6 +342,17 @@ def _reported(
         name: tf.ensure_shape(value, sound.shape)
         for name, value, sound in zip(kinds, filled, kept, strict=True)
     }
+
+
+def _filled(positions: Array, results: Example, num_elements: int) -> Example:
+    """Returns results of all elements: a sound one stands in for each other one."""
+    wanted = np.arange(num_elements)
+    chosen = np.searchsorted(positions, wanted) % len(positions)
+    filled = {name: tf.gather(value, chosen) for name, value in results.items()}
+    if "mask" in filled:
+        is_real = positions[chosen] == wanted
+        filled["mask"] *= tf.cast(is_real, filled["mask"].dtype)
+    return filled
 
 
 def _first(spare: Spare, apply: Callable[[Example], Example]) -> Example:
