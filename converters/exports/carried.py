@@ -71,5 +71,5 @@ def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
 def _in_records(plan: ExportPlan) -> list[str]:
     """Returns the columns that the records have as features too, by the first one."""
     keys = {more_columns.key_of(name): name for name in plan.columns}
-    entries = locate(next(read_items(plan, plan.parts[0])).data, keys).entries
+    entries = locate(next(read_items(plan, plan.parts[0])).data).entries
     return [name for key, name in keys.items() if key in entries]

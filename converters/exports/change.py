@@ -26,11 +26,6 @@ Kind = Literal["recoded", "reencoded", "enlarged"]
 
 _FORMAT = "image/format"
 _XMIN, _XMAX = "image/object/bbox/xmin", "image/object/bbox/xmax"
-# Features that may change.
-_KEYS = (
-    *(*keys.ENCODED_KEYS, *keys.HEIGHT_KEYS, *keys.WIDTH_KEYS),
-    *(_FORMAT, _XMIN, _XMAX),
-)
 # Reasons of `lossless.Recoded.left` that concern mirroring alone.
 _NOT_MIRRORED = ("edge", "components")
 
@@ -126,7 +121,7 @@ class Change:
                 be decoded though it must be.
             MemoryError: If the image does not fit into memory.
         """
-        record = locate(data, _KEYS)
+        record = locate(data)
         key = next((key for key in keys.ENCODED_KEYS if key in record.entries), None)
         if key is None:
             listed = " or ".join(keys.ENCODED_KEYS)

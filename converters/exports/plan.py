@@ -250,7 +250,6 @@ def _file_name(kind: Format, dataset: str, split: str, number: int, count: int) 
 
 _SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _BOX_LABELS = ("image/object/bbox/label", "image/object/class/label")
-_KEYS = (*keys.ENCODED_KEYS, *_SIDES, *_BOX_LABELS)
 
 
 class ExportedRecord(NamedTuple):
@@ -311,7 +310,7 @@ def _item(
 ) -> ExportedRecord:
     """Returns the item of a record, from its bytes with header and footer."""
     data = framed[records.HEADER_BYTES : -records.FOOTER_BYTES]
-    found = locate(data, _KEYS)
+    found = locate(data)
     key = next((key for key in keys.ENCODED_KEYS if key in found.entries), None)
     values = found.feature(key).values if key else []
     if len(values) != 1 or not isinstance(values[0], bytes):

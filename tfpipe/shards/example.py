@@ -11,7 +11,7 @@ deterministically: keys sorted by their bytes.
 
 import contextlib
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tfpipe import errors
@@ -19,8 +19,6 @@ from tfpipe import errors
 # Wire types of protobuf.
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
-# Tags of an entry of an example and of a key, and of the feature in an entry.
-_ENTRY_TAG, _FEATURE_TAG = 0x0A, 0x12
 
 Buffers = list[bytes]
 
@@ -105,173 +103,64 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     Raises:
         BadRecordError: If the bytes are not a `tf.train.Example`.
     """
+    entries = locate(data).entries
     with _as_bad_record("The data is not a tf.train.Example"):
-        entries = _encoded_features(data)
         return {key: _decode_feature(feature) for key, feature in entries.items()}
 
 
-class Entry(NamedTuple):
-    """Place of one feature in a serialized `tf.train.Example`.
-
-    Attributes:
-        start: Offset of its entry, which holds key and feature.
-        feature: Offset of the encoded feature.
-        stop: Offset behind both.
-    """
-
-    start: int
-    feature: int
-    stop: int
-
-
 class Located(NamedTuple):
-    """A serialized `tf.train.Example`, and the places of some of its features.
+    """A serialized `tf.train.Example`, split into features that are not decoded.
 
     Attributes:
-        data: The example: one message of features, each key once.
-        entries: Place of each wanted feature that it has.
+        entries: The encoded feature of each key.
     """
 
-    data: bytes
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, memoryview]
 
     def feature(self, key: str) -> Feature:
-        """Decodes one of the located features.
+        """Decodes one of the features.
 
         Raises:
             BadRecordError: If it is no `tf.train.Feature`.
         """
-        entry = self.entries[key]
         with _as_bad_record(f"Feature {key} is not a tf.train.Feature"):
-            return _decode_feature(memoryview(self.data)[entry.feature : entry.stop])
+            return _decode_feature(self.entries[key])
 
     def replaced(self, changes: Mapping[str, Buffers]) -> Buffers:
-        """Encodes the example with other features under some of the located keys.
+        """Encodes the example with other features under some of its keys.
 
-        All other features keep their bytes and their order.
+        All other features keep their bytes.
         """
-        pieces: Buffers = []
-        position = self._first
-        for key in sorted(changes, key=lambda key: self.entries[key].start):
-            start, _, stop = self.entries[key]
-            pieces += [self.data[position:start], *encode_entry(key, changes[key])]
-            position = stop
-        pieces.append(self.data[position:])
-        return [example_head(sum(map(len, pieces))), *pieces]
-
-    @property
-    def _first(self) -> int:
-        return len(self.data) and _read_varint(memoryview(self.data), 1)[1]
+        kept = {key: [bytes(feature)] for key, feature in self.entries.items()}
+        return encode_example({**kept, **changes})
 
 
-def locate(data: bytes, keys: Collection[str]) -> Located:
-    """Finds features of a serialized `tf.train.Example` without decoding the others.
-
-    Args:
-        data: The example.
-        keys: Keys of the features to find.
-
-    Raises:
-        BadRecordError: If the bytes are not a `tf.train.Example`.
-    """
-    wanted = {key.encode(): key for key in keys}
-    entries = _locate(data, wanted)
-    if entries is None:
-        # Protobuf allows more than its own encoders write, such as a key that is there
-        # twice.
-        data = b"".join(_normal(data))
-        entries = _locate(data, wanted)
-    assert entries is not None, "an example in its normal form has one form"
-    return Located(data, entries)
-
-
-def _locate(data: bytes, wanted: Mapping[bytes, str]) -> dict[str, Entry] | None:
-    """Returns the place of each wanted feature of an example in its normal form.
-
-    Returns None for any other form. Records have some 17 features, and the walk over
-    them is most of the time that a record takes: it must be fast.
-    """
-    size, position, last = len(data), 0, None
-    entries: dict[str, Entry] = {}
-    try:
-        if size:
-            position = _enter(data, _ENTRY_TAG, 0, size)
-        while position < size:
-            start = position
-            length = data[start + 1]
-            position += 2
-            if length >= 0x80:
-                length, position = _read_varint(data, start + 1)
-            stop = position + length
-            length = data[position + 1]
-            key_start = position + 2
-            if length >= 0x80:
-                length, key_start = _read_varint(data, position + 1)
-            key = data[key_start : key_start + length]
-            feature = _enter(data, _FEATURE_TAG, key_start + length, stop)
-            is_sorted = last is None or key > last
-            has_tags = data[start] == _ENTRY_TAG == data[position]
-            if not (has_tags and is_sorted):  # a key that is there twice is not sorted
-                return None
-            if key in wanted:
-                entries[wanted[key]] = Entry(start, feature, stop)
-            last, position = key, stop
-    except (IndexError, ValueError):
-        return None
-    return entries if position == size else None
-
-
-def _enter(data: bytes, tag: int, position: int, stop: int) -> int:
-    """Returns the offset of the content of a field that must end at `stop`.
-
-    Raises:
-        IndexError: If the data ends within the field.
-        ValueError: If the field has another tag or another end.
-    """
-    length, start = data[position + 1], position + 2
-    if length >= 0x80:
-        length, start = _read_varint(data, position + 1)
-    if data[position] != tag or start + length != stop:
-        raise ValueError("the field has another form")
-    return start
-
-
-def _normal(data: bytes) -> Buffers:
-    """Encodes an example in its normal form: one message, its keys once and sorted.
-
-    Raises:
-        BadRecordError: If the bytes are not a `tf.train.Example`.
-    """
-    with _as_bad_record("The data is not a tf.train.Example"):
-        entries = _encoded_features(data)
-    return encode_example({key: [bytes(value)] for key, value in entries.items()})
-
-
-def _encoded_features(data: bytes) -> dict[str, memoryview]:
-    """Returns the encoded feature of each key.
+def locate(data: bytes) -> Located:
+    """Finds the features of a serialized `tf.train.Example` without decoding them.
 
     An entry has a key and a feature, in any order. The last feature of a key counts,
     but an empty feature hides no other. Every feature of the key begins with a list.
 
     Raises:
-        ValueError: If the bytes are not a `tf.train.Example`.
+        BadRecordError: If the bytes are not a `tf.train.Example`.
     """
     features: dict[str, memoryview] = {}
-    for field, wire_type, message in _fields(memoryview(data)):
-        if (field, wire_type) != (1, _LENGTH_DELIMITED):
-            continue
-        for _, entry in _contents(message, 1):
-            parts = [*_contents(entry, 1, 2)]
-            if len(parts) != 2:
-                raise ValueError(f"an entry has {len(parts)} fields in place of 2")
-            content = dict(parts)
-            key = bytes(content.get(1, b"")).decode("utf-8", "surrogateescape")
-            feature = content.get(2, entry[:0])
-            if len(features.get(key, b"")):
-                _first_list(features[key])
-            if len(feature) or key not in features:
-                features[key] = feature
-    return features
+    with _as_bad_record("The data is not a tf.train.Example"):
+        for field, wire_type, message in _fields(memoryview(data)):
+            if (field, wire_type) != (1, _LENGTH_DELIMITED):
+                continue
+            for _, entry in _contents(message, 1):
+                parts = [*_contents(entry, 1, 2)]
+                if len(parts) != 2:
+                    raise ValueError(f"an entry has {len(parts)} fields in place of 2")
+                content = dict(parts)
+                key = str(content.get(1, b""), "utf-8", "surrogateescape")
+                feature = content.get(2, entry[:0])
+                if len(features.get(key, b"")):
+                    _first_list(features[key])
+                if len(feature) or key not in features:
+                    features[key] = feature
+    return Located(features)
 
 
 @contextlib.contextmanager
@@ -353,24 +242,22 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     Raises:
         ValueError: If the bytes are not protobuf.
     """
-    position = 0
-    while position < len(message):
-        tag, position = _read_varint(message, position)
+    position, size = 0, len(message)
+    while position < size:
+        tag, start = _read_varint(message, position)
         wire_type = tag & 7
-        start = position
-        if wire_type == _VARINT:
-            _, end = _read_varint(message, position)
-        elif wire_type == _LENGTH_DELIMITED:
-            num_bytes, start = _read_varint(message, position)
-            end = start + num_bytes
+        if wire_type == _LENGTH_DELIMITED:
+            num_bytes, start = _read_varint(message, start)
+            position = start + num_bytes
+        elif wire_type == _VARINT:
+            _, position = _read_varint(message, start)
         elif wire_type in _FIXED_BYTES:
-            end = start + _FIXED_BYTES[wire_type]
+            position = start + _FIXED_BYTES[wire_type]
         else:
             raise ValueError(f"wire type {wire_type} does not exist")
-        if end > len(message):
+        if position > size:
             raise ValueError(f"field {tag >> 3} ends beyond its message")
-        yield tag >> 3, wire_type, message[start:end]
-        position = end
+        yield tag >> 3, wire_type, message[start:position]
 
 
 def _read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -382,15 +269,13 @@ def _read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     Raises:
         ValueError: If the varint is cut short or too long.
     """
+    if position < len(data) and data[position] < 0x80:  # most varints, and fast
+        return data[position], position + 1
     value = 0
-    for shift in range(0, 70, 7):
-        if position == len(data):
-            break
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
+    for shift, byte in enumerate(data[position : position + 10]):
+        value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, position
+            return value & 0xFFFFFFFFFFFFFFFF, position + shift + 1
     raise ValueError("a varint is cut short or too long")
 
 

@@ -179,8 +179,8 @@ def _example(data: bytes) -> _Features | None:
     """
     wanted: _Features = {}
     try:
-        found = example.locate(data, [*_KINDS])
-        features = {key: found.feature(key) for key in found.entries}
+        found = example.locate(data)
+        features = {key: found.feature(key) for key in found.entries.keys() & _KINDS}
     except errors.BadRecordError:
         return None
     for key, kind in _KINDS.items():
