@@ -189,7 +189,7 @@ audit: venv  ## build/sbom.json, and known vulnerabilities of its packages; "not
 
 .PHONY: mutants
 mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: half an hour
-	@python -c 'import cosmic_ray' 2>/dev/null || pip install --quiet --constraint=constraints.txt \
+	@python -c 'import cosmic_ray, coverage' 2>/dev/null || pip install --quiet --constraint=constraints.txt \
 	  --no-build-isolation --editable '.[mutants]'
 	python tests/torture/mutants.py $(MUTANTS)
 

@@ -1,9 +1,9 @@
 """`make mutants`: small faults in the rooms that guard data, and the tests see each.
 
 cosmic-ray makes the mutants: one operator, number, decorator or loop changed. The unit
-tests of a mutant's room test a sample of the mutants, in a copy of the tree. Each test
-run is a fork of this process, which has TensorFlow imported already. The work folder
-keeps the verdicts: a run that was killed goes on where it stopped.
+tests that reach the changed line test a sample of the mutants, in a copy of the tree.
+Each test run is a fork of this process, which has TensorFlow imported already. The work
+folder keeps the verdicts: a run that was killed goes on where it stopped.
 
 A surviving mutant needs a test, or an entry with a reason in equivalent_mutants.json.
 """
@@ -11,27 +11,32 @@ A surviving mutant needs a test, or an entry with a reason in equivalent_mutants
 import argparse
 import ast
 import collections
+import dataclasses
 import datetime
 import difflib
+import filecmp
 import functools
 import hashlib
 import importlib
 import itertools
 import json
 import linecache
+import math
 import os
 import pathlib
 import resource
-import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import Any
 
+import coverage
+import pytest
 from cosmic_ray.commands.init import init
 from cosmic_ray.mutating import use_mutation
 from cosmic_ray.plugins import get_operator
@@ -78,20 +83,78 @@ ROOMS = {
 }
 # A mutant's text is its name: lines and functions move.
 NAMED_BY = ("definition", "operator", "before", "after")
+# Files of the work folder.
+FOUND = ("*.sqlite", "*.json")
 OUTCOMES = ("killed", "timed out", "equivalent", "survived")
-# CPU time of a test run with a mutant, as a multiple of that of the run without.
-LIMIT_FACTOR = 5
-MIN_LIMIT_SECONDS = 30
-# A mutant that waits for what never comes takes no CPU time. Other processes may take
-# most of the CPU time.
-WALL_SECONDS_A_CPU_SECOND = 10
+# A survivor of these is called so. `--again` tests it with all tests that reach it.
+TEST_SECONDS_A_MUTANT = 20
+# A test with a mutant may take so much CPU time, and more if it takes long without. A
+# mutant that waits for what never comes takes none: other processes take some as well.
+CPU_SECONDS_A_TEST, CPU_FACTOR = 10, 10
+WALL_SECONDS_A_TEST, WALL_FACTOR = 60, 40
 # None of these starts a thread while it is imported: a fork has no other threads.
-IMPORTED_FIRST = ("PIL.Image", "duckdb", "fsspec", "hypothesis", "keras", "pytest")
+IMPORTED_FIRST = (
+    *("PIL.Image", "duckdb", "fsspec", "hypothesis", "keras", "obstore"),
+    "xdist.remote",
+)
 ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """Which tests reach which lines of a room.
+
+    Args:
+        seconds: Of each test, in the order of the files.
+        contexts: Tests and shared fixtures by file and line.
+        fixtures: Those of each test.
+    """
+
+    seconds: dict[str, float]
+    contexts: dict[str, dict[str, list[str]]]
+    fixtures: dict[str, list[str]]
+
+    def tests(
+        self, path: pathlib.Path, line: int, limit: float = float("inf")
+    ) -> dict[str, float]:
+        """Returns the tests of a line with their seconds: first the quick ones.
+
+        A statement that runs while its module is imported is tested by all tests that
+        reach the module, and one that no test reaches by all tests of the room.
+
+        Args:
+            path: Of the module.
+            line: Of the module.
+            limit: Of the seconds of all tests.
+        """
+        lines = self.contexts.get(str(path), {})
+        among = {
+            context
+            for number in _statement(path, line)
+            for context in lines.get(str(number), ())
+        } or {context for contexts in lines.values() for context in contexts}
+        chosen = [
+            test
+            for test in self.seconds
+            if not among or test in among or not among.isdisjoint(self.fixtures[test])
+        ]
+        # Tests of one file stay together, as they share fixtures.
+        chosen.sort(
+            key=lambda test: (
+                round(math.log10(self.seconds[test] + 0.001)),
+                f"/test_{path.name}::" not in test,
+            )
+        )
+        sums = itertools.accumulate(self.seconds[test] for test in chosen)
+        return {
+            test: self.seconds[test]
+            for test, total in zip(chosen, sums, strict=True)
+            if total - self.seconds[test] <= limit
+        }
 
 
 def main() -> None:
@@ -115,6 +178,7 @@ def main() -> None:
         importlib.import_module(name)
     _copy_tree(options)
     os.chdir(options.work_dir / "tree")
+    sys.dont_write_bytecode = True  # of mutants
     results = {}
     for room in options.room or ROOMS:
         results[room] = _test_room(room, options)
@@ -134,21 +198,25 @@ def _stored(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _copy_tree(options: argparse.Namespace) -> None:
-    """Copies the files of git, and forgets the verdicts on other files or samples."""
+    """Copies the files of git, and forgets what was found in other files."""
     tree = options.work_dir / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    sample = f"{options.num_mutants} {options.seed} {options.again}"
-    digest = hashlib.sha256(sample.encode())
-    for name in sorted(_git("ls-files", "-z").split("\0")):
-        if name and (ROOT / name).is_file():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tree / name)
-            if not name.startswith("tests/torture"):
-                digest.update(name.encode() + (ROOT / name).read_bytes())
+    names = [name for name in sorted(_git("ls-files", "-z").split("\0")) if name]
+    names = [name for name in names if (ROOT / name).is_file()]
+    digest = hashlib.sha256()
+    for name in names:
+        if not name.startswith("tests/torture"):
+            digest.update(name.encode() + (ROOT / name).read_bytes())
     stamp = options.work_dir / "digest"
     if not stamp.exists() or stamp.read_text() != digest.hexdigest():
-        for session in options.work_dir.glob("*.sqlite"):
-            session.unlink()
+        shutil.rmtree(tree, ignore_errors=True)
+        for found in itertools.chain(*map(options.work_dir.glob, FOUND)):
+            found.unlink()
+    for name in names:
+        copy = tree / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        # A run that was killed may have left a mutant. What is compiled stays.
+        if not copy.exists() or not filecmp.cmp(ROOT / name, copy, shallow=False):
+            shutil.copy2(ROOT / name, copy)
     stamp.write_text(digest.hexdigest())
 
 
@@ -159,16 +227,9 @@ def _git(*arguments: str) -> str:
 def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
     """Returns the figures of a room and its survivors."""
     session = _session(room, options)
-    tests = _files(ROOMS[room][1], below="tests/unit", pattern="test_*.py")
-    sys.dont_write_bytecode = False  # all runs share what this one compiles
-    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    if session.pending_work_items and _outcome(tests, limit=600) != "survived":
-        sys.exit(f"The tests of {room} fail without a mutant: see {_log()}.")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
-    limit = max(MIN_LIMIT_SECONDS, LIMIT_FACTOR * int(used))
-    sys.dont_write_bytecode = True
     for item in session.pending_work_items:
-        verdict = _verdict(item.mutations[0], tests, limit)
+        reach = _reach(room)
+        verdict = _verdict(item.mutations[0], reach, options)
         print(room, *verdict.values(), sep=" | ", flush=True)
         survived = verdict["outcome"] == "survived"
         outcome = TestOutcome.SURVIVED if survived else TestOutcome.KILLED
@@ -197,7 +258,8 @@ def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _session(room: str, options: argparse.Namespace) -> WorkDB:
     """Opens cosmic-ray's list of the mutants of a room, with only a sample to test."""
-    path = options.work_dir / f"{room}.sqlite"
+    sample = "again" if options.again else f"{options.num_mutants}-{options.seed}"
+    path = options.work_dir / f"{room}-{sample}.sqlite"
     if not path.exists():
         unfinished = path.with_suffix(".new")
         unfinished.unlink(missing_ok=True)
@@ -333,65 +395,104 @@ def _description(mutation: MutationSpec) -> dict[str, Any]:
 
 
 def _verdict(
-    mutation: MutationSpec, tests: Sequence[pathlib.Path], limit: int
+    mutation: MutationSpec, reach: Reach, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Tests a mutant by the tests of its module, then by the others of the room."""
     mutant = _description(mutation)
     started = time.monotonic()
     outcome = "equivalent"
     if _key(mutant) not in map(_key, json.loads(EQUIVALENT.read_text())):
-        path = mutation.module_path
-        module, name = ".".join(path.with_suffix("").parts), f"test_{path.name}"
-        own = [test for test in tests if test.name == name or module in _imports(test)]
-        own.sort(key=lambda test: test.name != name)
+        limit = float("inf") if options.again else TEST_SECONDS_A_MUTANT
+        tests = reach.tests(mutation.module_path, mutation.start_pos[0], limit)
         with _applied(mutation):
-            outcome = "survived"
-            for part in (own, [test for test in tests if test not in own]):
-                if part and outcome == "survived":
-                    outcome = _outcome(part, limit)
+            outcome = _outcome(functools.partial(_run_tests, tests, Mutant(tests)))
     return mutant | {"outcome": outcome, "seconds": round(time.monotonic() - started)}
 
 
 @functools.cache
-def _imports(path: pathlib.Path) -> set[str]:
-    """Returns the names that a file imports, and the modules of these names."""
-    names = set()
+def _statement(path: pathlib.Path, line: int) -> range:
+    """Returns the lines of the innermost statement at a line, without its body."""
+    found = range(line, line + 1)
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
-    return names
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            starts = [part.lineno for part in getattr(node, "body", ())]
+            end = min(starts, default=(node.end_lineno or 0) + 1)
+            found = range(node.lineno, end) if line < end else range(line, line + 1)
+    return found
+
+
+@functools.cache
+def _reach(room: str) -> Reach:
+    """Runs the tests of a room without a mutant, once for a work folder."""
+    path = _log().with_name(f"{room}.json")
+    if not path.exists():
+        files = _files(ROOMS[room][1], below="tests/unit", pattern="test_*.py")
+        sys.dont_write_bytecode = False  # all runs share what this one compiles
+        if _outcome(lambda: _trace(files, path)) != "survived":
+            sys.exit(f"The tests of {room} fail without a mutant: see {_log()}.")
+        sys.dont_write_bytecode = True
+    return Reach(**json.loads(path.read_text()))
+
+
+def _trace(files: Sequence[pathlib.Path], path: pathlib.Path) -> int:
+    from tensorflow.python.ops.script_ops import FuncRegistry
+
+    call = FuncRegistry.__call__
+
+    def traced(*arguments: Any) -> Any:
+        if not sys.gettrace():  # a thread that TensorFlow started
+            sys.settrace(threading.gettrace())
+        return call(*arguments)
+
+    FuncRegistry.__call__ = traced
+    measured = coverage.Coverage(
+        data_file=None, config_file=False, source=["tfpipe", "converters"]
+    )
+    plugin = Tracer(measured)
+    measured.start()
+    code = _run_tests(files, plugin)
+    measured.stop()
+    data = measured.get_data()
+    contexts = {
+        str(pathlib.Path(file).relative_to(pathlib.Path.cwd())): {
+            line: [context for context in contexts if context]
+            for line, contexts in data.contexts_by_lineno(file).items()
+        }
+        for file in data.measured_files()
+    }
+    reach = Reach(plugin.seconds, contexts, plugin.fixtures)
+    path.write_text(json.dumps(dataclasses.asdict(reach)))
+    return code
 
 
 def _log() -> pathlib.Path:
     return pathlib.Path.cwd().with_name("tests.txt")
 
 
-def _outcome(tests: Sequence[pathlib.Path], limit: int) -> str:
-    """Runs tests in a fork of this process, until the first failure or the limit.
-
-    Args:
-        tests: Files of tests.
-        limit: CPU seconds.
-    """
+def _outcome(run: Callable[[], int]) -> str:
+    """Runs tests in a fork of this process, until the first failure or a limit."""
     sys.stdout.flush()
     # pytest would remove it when a test needs it, with what that test has patched.
     shutil.rmtree(_log().with_name("tmp"), ignore_errors=True)
     child = os.fork()
     if not child:
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
-        _run_tests(tests)
-    with os.fdopen(os.pidfd_open(child)) as end:
+        code = 1
         try:
-            wall_limit = limit * WALL_SECONDS_A_CPU_SECOND
-            ended, _, _ = select.select([end], [], [], wall_limit)
+            log = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            sys.path[:0] = [os.getcwd()]
+            code = run()
         finally:
-            os.kill(child, signal.SIGKILL)  # nothing, if the child has ended
-            status = os.waitpid(child, 0)[1]
-    if not ended or os.waitstatus_to_exitcode(status) == -signal.SIGXCPU:
+            os._exit(code)
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    if -code in (signal.SIGXCPU, signal.SIGALRM):
         return "timed out"
-    return "killed" if status else "survived"
+    return "killed" if code else "survived"
 
 
 class OnlyWhatIsTested:
@@ -409,21 +510,75 @@ class OnlyWhatIsTested:
         sys.modules["tests.unit.conftest"].MAX_CPU_SECONDS_BUSY = float("inf")
 
 
-def _run_tests(tests: Sequence[pathlib.Path]) -> NoReturn:
-    import pytest
+class Tracer:
+    """A plugin of pytest: tells coverage what runs, and takes the times.
 
-    log = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    sys.path[:0] = [os.getcwd()]
+    Args:
+        measured: The running coverage.
+    """
+
+    def __init__(self, measured: coverage.Coverage) -> None:
+        self._measured = measured
+        self.seconds: dict[str, float] = {}
+        self.fixtures: dict[str, list[str]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Notes the fixtures and the CPU time of a test."""
+        self._test = item.nodeid
+        self._measured.switch_context(self._test)
+        before = time.process_time()
+        result = yield
+        self.seconds[self._test] = time.process_time() - before
+        self.fixtures[self._test] = getattr(item, "fixturenames", [])
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
+        """A fixture that tests share runs for all of them."""
+        if fixturedef.scope != "function":
+            self._measured.switch_context(fixturedef.argname)
+        try:
+            return (yield)
+        finally:
+            self._measured.switch_context(self._test)
+
+
+class Mutant:
+    """A plugin of pytest: chosen tests, with limits of their times.
+
+    Args:
+        tests: Node ids in order, with the CPU seconds without a mutant.
+    """
+
+    def __init__(self, tests: dict[str, float]) -> None:
+        self._tests = tests
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Takes the chosen tests, in their order."""
+        named = {item.nodeid: item for item in items}
+        items[:] = [named[test] for test in self._tests if test in named]
+
+    def pytest_sessionstart(self) -> None:
+        """Limits the time of the imports."""
+        self._limit(0)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Limits the time of a test."""
+        self._limit(self._tests[nodeid])
+
+    def _limit(self, seconds: float) -> None:
+        limit = time.process_time() + CPU_SECONDS_A_TEST + CPU_FACTOR * seconds
+        limits = math.ceil(limit), resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_CPU, limits)
+        signal.alarm(math.ceil(WALL_SECONDS_A_TEST + WALL_FACTOR * seconds))
+
+
+def _run_tests(tests: Iterable[Any], plugin: Tracer | Mutant) -> int:
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
     options.append(f"--basetemp={_log().with_name('tmp')}")
-    code = 1
-    try:
-        arguments = [*options, *map(str, tests)]
-        code = int(pytest.main(arguments, plugins=[OnlyWhatIsTested()]))
-    finally:
-        os._exit(code)
+    files = {str(test).partition("::")[0]: None for test in tests}
+    return int(pytest.main([*options, *files], plugins=[OnlyWhatIsTested(), plugin]))
 
 
 if __name__ == "__main__":
