@@ -32,8 +32,10 @@ _SOS, _SOS_MARKER = 0xDA, b"\xff\xda"
 # Frame headers are C0 to CF without DHT (C4), JPG (C8) and DAC (CC).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _DECODABLE = ARITHMETIC | {BASELINE, EXTENDED, PROGRESSIVE}
+# COM and APPn: libjpeg passes over a length of 0 or 1, and over no more bytes.
+_NOTES = frozenset({0xFE, *range(0xE0, 0xF0)})
 # DHT, DAC, DQT, DNL, DRI, COM and APPn: a length, followed by that many bytes.
-_SEGMENTS = frozenset({0xC4, 0xCC, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
+_SEGMENTS = _NOTES | {0xC4, 0xCC, 0xDB, 0xDC, 0xDD}
 # Markers without a length: the stuffed zero, TEM and the restart markers.
 _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})
 _APP1, _APP14, _TEM = 0xE1, 0xEE, 0x01
@@ -136,12 +138,12 @@ def _walk(data: bytes) -> Header:
         elif marker != _SOS or not frame:
             raise _undecodable(f"got marker 0x{marker:02x} at byte {position}")
         length = data[position + 2] << 8 | data[position + 3]
-        if length < 2:
+        if length < 2 and marker not in _NOTES:
             raise _undecodable(f"got a segment length of {length} at byte {position}")
         if marker == _SOS:
             turned = orientation.read(b"".join(exif), xmp)
             return _header(data, frame, turned, adobe_transform, position)
-        position += 2 + length
+        position += 2 + max(length, 2)
     raise _undecodable(f"got {_MAX_MARKERS:,} markers before its first scan")
 
 

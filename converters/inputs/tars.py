@@ -180,7 +180,8 @@ def _walk(tar: Tar) -> Iterator[Member]:
                     f"{tar.where}: {name} is stored sparse, without its zeros. "
                     "Make the tar again without --sparse."
                 )
-            if kind != _FOLDER and not name.endswith("/"):
+            # A folder may have the type of a file and a name that ends with "/".
+            if kind != _FOLDER and (size or not name.endswith("/")):
                 link = ""
                 if kind == _HARD_LINK:
                     link = fields.get("linkpath") or os.fsdecode(_text(block[157:257]))

@@ -60,10 +60,12 @@ def _entry_value(tiff: bytes, order: str) -> float | None:
     (first,) = struct.unpack_from(f"{order}L", tiff, 4)
     (num_entries,) = struct.unpack_from(f"{order}H", tiff, first)
     entry = struct.Struct(f"{order}HHLL")
-    num_bytes = 0
+    num_bytes, seen = 0, set[int]()
     for start in range(first + 2, first + 2 + 12 * num_entries, 12):
         tag, kind, num_values, offset = entry.unpack_from(tiff, start)
         size, number_format = _TYPES.get(kind, (0, ""))
+        if tag in seen:  # the first sound entry of a tag counts
+            continue
         size *= num_values
         if size > 4:
             num_bytes += size
@@ -73,6 +75,8 @@ def _entry_value(tiff: bytes, order: str) -> float | None:
                 return None
         else:
             offset = start + 8
+        if size:
+            seen.add(tag)
         if tag == TAG and size:
             values = struct.unpack_from(order + number_format, tiff, offset)
             if len(values) == 2:

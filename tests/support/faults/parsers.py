@@ -346,7 +346,8 @@ def _unlike_tarfile(data: bytes, found: Any) -> str:
     own = [(each.offset, each.num_bytes) for each in found if each.is_file]
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-            other = [(e.offset_data, e.size) for e in tar if e.isreg()]
+            files = (e for e in tar if e.isreg() and (e.size or e.name[-1:] != "/"))
+            other = [(each.offset_data, each.size) for each in files]
     except tarfile.TarError:
         return ""
     # tarfile takes a damaged header for the end of the tar.

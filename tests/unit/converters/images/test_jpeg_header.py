@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+import tensorflow as tf
 
 from converters.images import jpeg_header
 from tests.support.data.jpegs import many_scans
@@ -42,3 +43,12 @@ def test_a_progressive_photo_with_a_tail_is_whole() -> None:
 
     assert jpeg_header.read_header(data + bytes(99)).whole
     assert not jpeg_header.read_header(data[:-2] + bytes(99)).whole
+
+
+@pytest.mark.parametrize("length", [b"\0\0", b"\0\1"])
+@pytest.mark.parametrize("note", [b"\xff\xfe", b"\xff\xe2", b"\xff\xe0"])
+def test_a_note_that_is_too_short_is_passed_over(note: bytes, length: bytes) -> None:
+    photo = _photo(3)
+    data = photo[:2] + note + length + photo[2:]
+
+    assert jpeg_header.read_header(data)[:3] == tf.io.decode_jpeg(data).shape

@@ -177,14 +177,19 @@ def test_folders_are_skipped_and_links_are_no_files(tmp_path: pathlib.Path) -> N
             ("symbolic.JPEG", tarfile.SYMTYPE),
             ("hard.JPEG", tarfile.LNKTYPE),
             ("file.JPEG", tarfile.REGTYPE),
+            ("folder of an old tar/", tarfile.REGTYPE),
+            ("content/", tarfile.REGTYPE),
         ]:
             info = tarfile.TarInfo(name)
             info.type = kind
-            tar.addfile(info)
+            content = b"not lost" if name == "content/" else b""
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
 
     found = {m.name: m.is_file for m in _members(path)}
 
-    assert found == {"symbolic.JPEG": False, "hard.JPEG": False, "file.JPEG": True}
+    links, files = ("symbolic.JPEG", "hard.JPEG"), ("file.JPEG", "content/")
+    assert found == dict.fromkeys(links, False) | dict.fromkeys(files, True)
 
 
 def test_sizes_above_eight_gigabytes_are_read(tmp_path: pathlib.Path) -> None:

@@ -46,6 +46,13 @@ def _long_text(turn: int) -> bytes:
     return _exif(turn).replace(struct.pack("<LL", 8, 38), struct.pack("<LL", 9999, 38))
 
 
+def _text_twice(turn: int) -> bytes:
+    """EXIF data whose text has a second, lost entry, which Pillow passes over."""
+    exif, lost = _exif(turn), _lost_text(turn)
+    head = exif[:8] + struct.pack("<H", 3) + exif[10:22] + lost[10:22] + exif[22:34]
+    return head + exif[34:]
+
+
 def _xmp(turn: int, form: str = 'tiff:Orientation="{}"') -> bytes:
     text = form.format(turn)
     return f"<x:xmpmeta><rdf:Description {text}/></x:xmpmeta>".encode()
@@ -69,6 +76,7 @@ _SEGMENTS: dict[str, Callable[[int], list[bytes]]] = {
     ],
     "lost_text": lambda turn: [_PREFIX + _lost_text(turn)],
     "long_text": lambda turn: [_PREFIX + _long_text(turn)],
+    "text_twice": lambda turn: [_PREFIX + _text_twice(turn)],
     "nothing": lambda turn: [_PREFIX],
     "xmp": lambda turn: [_XAP + _xmp(turn)],
     "xmp_element": lambda turn: [
