@@ -464,8 +464,13 @@ def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
     Raises:
         OSError: If the system refuses a file, see `sql.system_error`.
     """
-    with _database().cursor() as connection, sql.guarded(connection):
-        yield connection
+    fatal = sql.engine().FatalException, sql.engine().InternalException
+    try:
+        with _database().cursor() as connection, sql.guarded(connection):
+            yield connection
+    except fatal:  # a damaged file may end the database: the next query opens another
+        _database.cache_clear()
+        raise
 
 
 def write_catalog(

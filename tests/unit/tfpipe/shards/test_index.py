@@ -345,6 +345,25 @@ def test_missing_or_damaged_catalog_is_named(tmp_path, content):
         index.load_catalog(tmp_path, "train", ["record"])
 
 
+def test_a_catalog_that_ends_the_database_ends_no_later_query(copy_dir, data_dir):
+    """DuckDB takes some damaged sizes for a fault of its own, and answers no more."""
+    path = copy_dir / index.CATALOG_NAME
+    sound, causes = path.read_bytes(), set()
+    footer = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+
+    for at in range(footer, len(sound) - 8):
+        path.write_bytes(sound[:at] + b"\xff" + sound[at + 1 :])
+        try:
+            index.load_catalog(copy_dir, "train", ["record"])
+        except errors.BadIndexError as error:
+            causes.add(type(error.__cause__).__name__)
+        if "InternalException" in causes:
+            break
+
+    assert "InternalException" in causes
+    assert len(index.load_catalog(data_dir, "train", ["record"])["record"]) == 24
+
+
 def test_a_disk_that_fails_is_not_blamed_on_the_catalog(data_dir):
     def fails(connection):
         raise PermissionError(13, "Permission denied")
