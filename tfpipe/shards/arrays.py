@@ -15,7 +15,8 @@ def read(content: bytes) -> "dict[str, npt.NDArray[Any]]":
     """Returns the arrays of a file by their names; an array of `numpy.save` has "".
 
     Raises:
-        ValueError: If the content is no such file, is damaged, or holds objects.
+        ValueError: If the content is no such file, is damaged, or holds objects: a text
+            of one line.
     """
     import numpy as np
 
@@ -26,4 +27,5 @@ def read(content: bytes) -> "dict[str, npt.NDArray[Any]]":
         with loaded:
             return {name: loaded[name] for name in loaded.files}
     except Exception as error:  # NumPy parses the header as a text of Python
-        raise ValueError(f"the file holds no arrays: {error}") from error
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"the file holds no arrays: {why}") from error
