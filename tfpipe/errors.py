@@ -14,7 +14,9 @@ owner of the argument, its name and its value. The check returns the value as a 
 Python value, or raises an error such as "TFRecordSource.batch_size must be a whole
 number >= 1, got 2.5.". NumPy's numbers are accepted as numbers; True and False are not.
 The owner is an object, whose class is named in the error, or a name; "" names no owner.
-Imports neither TensorFlow nor NumPy.
+Every check raises ValueError for anything else than its first sentence says;
+`require_kind`, `require_callable` and `require_op` raise TypeError. Imports neither
+TensorFlow nor NumPy.
 
 An error of TensorFlow while a pipeline is built keeps its type and gets a note with the
 name of the stage.
@@ -22,13 +24,14 @@ name of the stage.
 
 import contextlib
 import dataclasses
+import functools
 import io
 import math
 import numbers
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 # TensorFlow and NumPy count in int64. A seed is not negative, and has 64 bits.
@@ -196,16 +199,14 @@ def require_int(
 
     Returns:
         The value, as an `int` if it is a number.
-
-    Raises:
-        ValueError: If the value is anything else.
     """
     bounds = _Bounds(least=least, most=most)
     if (value is None or isinstance(value, str)) and value in also:
         return value
     if _is_number(value, numbers.Integral):
         whole = int(value)
-        if whole in also or (bounds.hold(whole) and _fits(whole, most)):
+        fits = whole >= LEAST_INT and (most is not None or whole <= MOST_INT)
+        if whole in also or (bounds.hold(whole) and fits):
             return whole
         if bounds.hold(whole):
             bounds = _Bounds(least=LEAST_INT if least is None else least, most=MOST_INT)
@@ -227,9 +228,6 @@ def require_number(
 
     Returns:
         The value, as an `int` or a `float` if it is a number.
-
-    Raises:
-        ValueError: If the value is anything else.
     """
     if value is None and or_none:
         return None
@@ -253,9 +251,6 @@ def require_numbers(
 
     Returns:
         The numbers, each as an `int` or a `float`.
-
-    Raises:
-        ValueError: If the value is anything else.
     """
     wanted, kind = _Bounds(**bounds), numbers.Integral if whole else numbers.Real
     items = tuple(values) if _is_list(values) else ()
@@ -279,9 +274,6 @@ def require_sides(
 
     Returns:
         Height and width in pixels.
-
-    Raises:
-        ValueError: If the value is anything else.
     """
     bounds = {"least": 1} | bounds
     if not _is_list(value):
@@ -291,11 +283,7 @@ def require_sides(
 
 
 def require_bool(owner: object, name: str, value: Any) -> bool:
-    """Checks that a value is True or False.
-
-    Raises:
-        ValueError: If the value is anything else, such as 1 or "no".
-    """
+    """Checks that a value is True or False, and neither 1 nor "no"."""
     if not isinstance(value, (bool, *_of_numpy("bool_"))):
         raise _wrong(owner, name, "True or False", value)
     return bool(value)
@@ -304,34 +292,16 @@ def require_bool(owner: object, name: str, value: Any) -> bool:
 def require_choice(
     owner: object, name: str, value: Any, choices: Sequence[str]
 ) -> None:
-    """Checks that a value is among some words.
-
-    Raises:
-        ValueError: If the value is anything else.
-    """
+    """Checks that a value is among some words."""
     if not isinstance(value, str) or value not in choices:
         wrong = _wrong(owner, name, f"one of {', '.join(choices)}", value)
         raise ValueError(f"{wrong}{did_you_mean(str(value), choices)}")
 
 
-def require_bools(owner: object, **values: Any) -> None:
-    """Checks that several arguments, given by name, are True or False.
-
-    Raises:
-        ValueError: If an argument is anything else.
-    """
-    for name, value in values.items():
-        require_bool(owner, name, value)
-
-
 def require_kind(
     owner: object, name: str, value: Any, kind: type, *, or_none: bool = False
 ) -> None:
-    """Checks that a value is an object of some type.
-
-    Raises:
-        TypeError: If the value is of another type.
-    """
+    """Checks that a value is an object of some type."""
     if not isinstance(value, kind) and not (or_none and value is None):
         others = " or None" if or_none else ""
         wanted = f"of type {kind.__name__}{others}"
@@ -341,12 +311,7 @@ def require_kind(
 def require_callable(
     owner: object, name: str, value: Any, *, or_none: bool = False
 ) -> None:
-    """Checks that a value can be called.
-
-    Raises:
-        TypeError: If the value cannot be called, or is the class of an op or a stage
-            and no object.
-    """
+    """Checks that a value can be called and is no class of an op or a stage."""
     if isinstance(value, type) and dataclasses.is_dataclass(value):
         raise TypeError(
             f"{named(owner, name)} must be an object, got the class {value.__name__}: "
@@ -357,11 +322,7 @@ def require_callable(
 
 
 def require_op(owner: object, name: str, value: Any) -> None:
-    """Checks that a value can be called and is no layer of Keras.
-
-    Raises:
-        TypeError: If the value is anything else, see `require_callable`.
-    """
+    """Checks a value as `require_callable` does; it must be no layer of Keras."""
     require_callable(owner, name, value)
     bases = type(value).__mro__
     if any(t.__name__ == "Layer" and t.__module__.startswith("keras.") for t in bases):
@@ -449,26 +410,27 @@ def masked(text: str, words: Iterable[str]) -> str:
     return text
 
 
-def settle_ints(owner: object, names: Sequence[str], **bounds: Any) -> None:
-    """Checks attributes of a frozen dataclass and stores them as `int`.
+def _settle_each(
+    require: Callable[..., Any], owner: object, names: Sequence[str], **bounds: Any
+) -> None:
+    """Checks attributes of a frozen dataclass and stores them as plain values.
 
     A whole number of NumPy then prints, compares and is saved as an `int` does.
 
     Raises:
-        ValueError: If a value is no whole number in the bounds, see `require_int`.
+        ValueError: If a value is wrong, see `require_int` or `require_number`.
     """
     for name in names:
-        settle(owner, name, require_int(owner, name, getattr(owner, name), **bounds))
+        settle(owner, name, require(owner, name, getattr(owner, name), **bounds))
 
 
-def settle_numbers(owner: object, names: Sequence[str], **bounds: Any) -> None:
-    """Checks attributes of a frozen dataclass and stores them as `int` or `float`.
+settle_ints = functools.partial(_settle_each, require_int)
+settle_numbers = functools.partial(_settle_each, require_number)
 
-    Raises:
-        ValueError: If a value is no finite number in the bounds, see `require_number`.
-    """
-    for name in names:
-        settle(owner, name, require_number(owner, name, getattr(owner, name), **bounds))
+
+def settle_bools(owner: object, *names: str) -> None:
+    """Checks attributes of a frozen dataclass, True or False, see `settle_ints`."""
+    _settle_each(require_bool, owner, names)
 
 
 def settle_sides(owner: object, name: str, **bounds: Any) -> None:
@@ -494,16 +456,6 @@ def settle_range(owner: object, name: str, **bounds: Any) -> None:
     settle(owner, name, pair)
 
 
-def settle_bools(owner: object, *names: str) -> None:
-    """Checks attributes of a frozen dataclass and stores them as `bool`.
-
-    Raises:
-        ValueError: If a value is neither True nor False.
-    """
-    for name in names:
-        settle(owner, name, require_bool(owner, name, getattr(owner, name)))
-
-
 def settle(owner: object, name: str, value: Any) -> None:
     """Sets an attribute of a frozen dataclass, in its `__post_init__`."""
     object.__setattr__(owner, name, value)
@@ -526,11 +478,6 @@ def _is_number(value: object, kind: type) -> bool:
 
 def _as_plain(value: Any) -> int | float:
     return int(value) if _is_number(value, numbers.Integral) else float(value)
-
-
-def _fits(value: int, most: int | None) -> bool:
-    """Checks whether a number fits an int64, unless `most` is given."""
-    return value >= LEAST_INT and (most is not None or value <= MOST_INT)
 
 
 def _wrong(owner: object, name: str, wanted: str, value: object) -> ValueError:

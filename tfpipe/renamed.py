@@ -6,49 +6,40 @@ shows the same table.
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Old names, without `tfpipe.`, and where each is now.
+# Old names, without `tfpipe.`, that are the new names too, by their module.
+_MOVED: Mapping[str, Sequence[str]] = {
+    "errors": (
+        *("BadIndexError", "BadRecordError", "BadSubsetError", "MissingFileError"),
+        *("RemoteError", "TfpipeError"),
+    ),
+    "host": (
+        *("cpu_model", "cpu_quota", "git_revision", "keep_freed_memory", "ram_bytes"),
+        "ram_left",
+    ),
+    "profiling.bottleneck": ("Bottleneck",),
+    "profiling.dataset_nodes": ("chosen_parallelism",),
+    "profiling.limits": ("StageCost",),
+    "recipes": ("Recipe", "inception", "resnet", "vgg"),
+    "service.workers": ("service_worker_answers", "service_workers"),
+    "shard_cache.open_cache": ("CacheStatistics",),
+    "stages.faults": ("Fault",),
+    "training.step_timer": ("StepFigures", "StepTime"),
+    "tuner.race": ("Turns", "compare"),
+    "tuner.space": ("Budget", "Setting", "opened"),
+    "view": ("before_and_after", "contact_sheet"),
+}
+# Old names, and where each object is now.
 RENAMED: Mapping[str, str] = {
-    "BadIndexError": "errors.BadIndexError",
-    "BadRecordError": "errors.BadRecordError",
-    "BadSubsetError": "errors.BadSubsetError",
-    "Bottleneck": "profiling.bottleneck.Bottleneck",
-    "Budget": "tuner.space.Budget",
-    "CacheStatistics": "shard_cache.open_cache.CacheStatistics",
-    "Fault": "stages.faults.Fault",
+    **{name: f"{home}.{name}" for home, names in _MOVED.items() for name in names},
     "Filled": "shard_cache.settings.FillFigures",
     "Headspace": "training.headspace.HeadspaceFigures",
-    "MissingFileError": "errors.MissingFileError",
     "Profile": "profiling.profile.PipelineProfile",
-    "Recipe": "recipes.Recipe",
-    "RemoteError": "errors.RemoteError",
     "SaveState": "StateCallback",
     "SavedState": "CheckpointState",
-    "Setting": "tuner.space.Setting",
-    "StageCost": "profiling.limits.StageCost",
-    "StepFigures": "training.step_timer.StepFigures",
-    "StepTime": "training.step_timer.StepTime",
-    "TfpipeError": "errors.TfpipeError",
     "Throughput": "profiling.measure.ThroughputFigures",
-    "Turns": "tuner.race.Turns",
-    "before_and_after": "view.before_and_after",
-    "chosen_parallelism": "profiling.dataset_nodes.chosen_parallelism",
-    "compare": "tuner.race.compare",
-    "contact_sheet": "view.contact_sheet",
-    "cpu_model": "host.cpu_model",
-    "cpu_quota": "host.cpu_quota",
-    "git_revision": "host.git_revision",
-    "inception": "recipes.inception",
-    "keep_freed_memory": "host.keep_freed_memory",
-    "opened": "tuner.space.opened",
-    "ram_bytes": "host.ram_bytes",
-    "ram_left": "host.ram_left",
-    "resnet": "recipes.resnet",
-    "service_worker_answers": "service.workers.service_worker_answers",
-    "service_workers": "service.workers.service_workers",
-    "vgg": "recipes.vgg",
 }
 
 

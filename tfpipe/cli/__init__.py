@@ -16,47 +16,7 @@ Never here: what a command does. absl runs the commands, and no other room knows
         cli.run(*COMMANDS)
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-import lazy_loader  # type: ignore[import-untyped]
-
-# The menu starts without absl: a name is imported when it is first used.
-_NAMES = {
-    "command": ["Command", "call", "run"],
-    "fields": [
-        *("argument", "changed", "flag", "gigabytes", "group", "nested"),
-        *("refuse", "refuse_unused", "required", "Unused"),
-    ],
-    "flags": ["from_flags", "options", "parse"],
-    "stores": ["StoreOptions"],
-    "signals": ["terminated_as_interrupted"],
-}
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_NAMES)
-
-if TYPE_CHECKING:  # the names above, for readers of types
-    from tfpipe.cli.command import (
-        Command as Command,
-        call as call,
-        run as run,
-    )
-    from tfpipe.cli.fields import (
-        Unused as Unused,
-        argument as argument,
-        changed as changed,
-        flag as flag,
-        gigabytes as gigabytes,
-        group as group,
-        nested as nested,
-        refuse as refuse,
-        refuse_unused as refuse_unused,
-        required as required,
-    )
-    from tfpipe.cli.flags import (
-        from_flags as from_flags,
-        options as options,
-        parse as parse,
-    )
-    from tfpipe.cli.signals import (
-        terminated_as_interrupted as terminated_as_interrupted,
-    )
-    from tfpipe.cli.stores import StoreOptions as StoreOptions
+# The menu starts without absl: a name of `__init__.pyi` is imported when it is used.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -54,55 +54,29 @@ _WHOLE = "RangeNotSupported|non-partial response"
 ELSEWHERE = (
     "Set the region of the bucket (AWS_REGION) and its own endpoint (AWS_ENDPOINT_URL)."
 )
-# Pattern of the text, and remedy; the first match counts.
-_REMEDIES = (
-    (
-        r"RequestTimeTooSkewed|AuthenticationFailed.*Date header",
-        "Set the clock of this host.",
-    ),
-    (
-        r"status code: 407|tunnel error",
-        "The proxy of HTTPS_PROXY or HTTP_PROXY refuses: correct its user name and "
-        "password, or put the host of the store into NO_PROXY.",
-    ),
-    (
-        r"UnknownIssuer|CaUsedAsEndEntity|BadSignature",
-        "No authority that this host trusts has signed the certificate of the store. "
-        "Set SSL_CERT_FILE, for s3:// also AWS_CA_BUNDLE, to the PEM file of the "
-        "authority.",
-    ),
-    (
-        r"InvalidCertificate",
-        "The certificate of the store must be valid now and for this host name. Have "
-        "it renewed, or write the name that it has.",
-    ),
-    (
-        r"InvalidContentType|InvalidMessage",
-        "The port does not speak TLS. Write http:// in the endpoint or the URL.",
-    ),
-    (
-        r"HTTP request (?:was sent )?to (?:an )?HTTPS",
-        "The port speaks TLS. Write https:// in the endpoint or the URL.",
-    ),
-    (
-        r"[Rr]edirect|status code: 30[1278]",
-        f"The store sends the request elsewhere. {ELSEWHERE}",
-    ),
-    (
-        r"status code: 412",
-        "The file is another one than when the data set was opened: the data set was "
-        "replaced or copied again while it was read. Start the run again.",
-    ),
-    (r"status code: 416", "The file is too short: copy it again."),
-    (
-        r"NoSuchBucket|ContainerNotFound",
-        "Check the bucket's name; make it if it is new.",
-    ),
-    (
-        _WHOLE,
-        "Use a web server that can send ranges of bytes.",
-    ),
-)
+# Patterns of texts and their remedies; the first match counts.
+_REMEDIES = {
+    r"RequestTimeTooSkewed|AuthenticationFailed.*Date header": "Set the clock of this "
+    "host.",
+    r"status code: 407|tunnel error": "The proxy of HTTPS_PROXY or HTTP_PROXY refuses: "
+    "correct its user name and password, or put the host of the store into NO_PROXY.",
+    r"UnknownIssuer|CaUsedAsEndEntity|BadSignature": "No authority that this host "
+    "trusts has signed the certificate of the store. Set SSL_CERT_FILE, for s3:// also "
+    "AWS_CA_BUNDLE, to the PEM file of the authority.",
+    r"InvalidCertificate": "The certificate of the store must be valid now and for "
+    "this host name. Have it renewed, or write the name that it has.",
+    r"InvalidContentType|InvalidMessage": "The port does not speak TLS. Write http:// "
+    "in the endpoint or the URL.",
+    r"HTTP request (?:was sent )?to (?:an )?HTTPS": "The port speaks TLS. Write "
+    "https:// in the endpoint or the URL.",
+    r"[Rr]edirect|status code: 30[1278]": "The store sends the request elsewhere. "
+    f"{ELSEWHERE}",
+    r"status code: 412": "The file is another one than when the data set was opened: "
+    "the data set was replaced or copied again while it was read. Start the run again.",
+    r"status code: 416": "The file is too short: copy it again.",
+    r"NoSuchBucket|ContainerNotFound": "Check the bucket's name; make it if it is new.",
+    _WHOLE: "Use a web server that can send ranges of bytes.",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +148,7 @@ class Answer:
 
     def known_remedy(self) -> str:
         """Returns the remedy of an answer that says its reason; "" otherwise."""
-        for pattern, remedy in _REMEDIES:
+        for pattern, remedy in _REMEDIES.items():
             if re.search(pattern, self.text):
                 return remedy
         return self._login() if self.is_refused else ""

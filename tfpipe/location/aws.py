@@ -68,16 +68,24 @@ def settings(environ: Mapping[str, str]) -> dict[str, str]:
     if bundle := environ.get("AWS_CA_BUNDLE") or profile.get("ca_bundle"):
         result["ca_bundle"] = bundle
     named = [environ[name] for name in _ENDPOINTS if environ.get(name)]
-    if endpoint := (*named, profile.get("endpoint_url", ""))[0]:
-        # A password in it would be printed.
-        is_plain = locations.has_no_secret(endpoint)
-        if not (re.match("(?i)https?://", endpoint) and is_plain):
-            raise errors.RemoteError(
-                "AWS_ENDPOINT_URL, or endpoint_url of the AWS profile, must be "
-                "https://HOST:PORT or http://HOST:PORT, without a user name."
-            )
-        result["endpoint"] = endpoint
+    if text := (*named, profile.get("endpoint_url", ""))[0]:
+        what = "AWS_ENDPOINT_URL, or endpoint_url of the AWS profile,"
+        result["endpoint"] = endpoint(what, text)
     return result
+
+
+def endpoint(what: str, text: str) -> str:
+    """Returns the endpoint of a store; a password in it would be printed.
+
+    Raises:
+        RemoteError: If the text is no URL of a server, or has a user name.
+    """
+    if not (re.match("(?i)https?://", text) and locations.has_no_secret(text)):
+        raise errors.RemoteError(
+            f"{what} must have the endpoint https://HOST:PORT or http://HOST:PORT, "
+            "without a user name."
+        )
+    return text.rstrip("/")
 
 
 def credentials(environ: Mapping[str, str]) -> "Credentials | None":

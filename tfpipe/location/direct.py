@@ -17,6 +17,10 @@ from tfpipe.location.location import Location
 
 # Schemes whose URLs tensorflow-io writes as everybody does.
 SCHEMES = ("s3", "gs", "http", "https", "hdfs")
+# Variables of tensorflow-io for the settings of `aws`.
+_S3_NAMES = {
+    **{"region": "AWS_REGION", "endpoint": "S3_ENDPOINT", "ca_bundle": "S3_CA_FILE"}
+}
 
 _REMEDY = (
     "Leave shard_cache at 'auto' or give a tfpipe.ShardCache, which reads the URL with "
@@ -86,18 +90,11 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
         RemoteError: If the settings of AWS are wrong, see `aws.settings`.
     """
     usual = aws.settings(environ)
-    settings = {
-        # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
-        "S3_DISABLE_MULTI_PART_DOWNLOAD": "1",
-    }
-    if "endpoint" in usual:
-        settings["S3_ENDPOINT"] = usual["endpoint"]
-    if "region" in usual:
-        settings["AWS_REGION"] = usual["region"]
-    if "ca_bundle" in usual:
-        settings["S3_CA_FILE"] = usual["ca_bundle"]
+    settings = {_S3_NAMES[name]: value for name, value in usual.items()}
+    # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
+    settings["S3_DISABLE_MULTI_PART_DOWNLOAD"] = "1"
     if limits.TIME_LIMIT in environ:
-        seconds = limits.request_seconds()
+        seconds = limits.seconds()
         settings["S3_REQUEST_TIMEOUT_MSEC"] = str(int(1000 * seconds))
     return settings
 

@@ -52,6 +52,10 @@ class Files:
     Raises:
         ValueError: If an argument is wrong, see `Location.from_user`.
         RemoteError: If a package or a setting for this location is missing.
+
+    Raises, at each request:
+        RemoteError: If the file is missing (a `MissingFileError`), if the folder cannot
+            be listed, or if the file cannot be read, written or removed.
     """
 
     location: Location
@@ -69,7 +73,7 @@ class Files:
         location = Location.from_user("location", location, owner=self)
         errors.settle(self, "location", location)
         if time_limit is None:
-            time_limit = limits.request_seconds()
+            time_limit = limits.seconds()
         errors.settle(self, "time_limit", time_limit)
         most = limits.MOST_SECONDS
         errors.settle_numbers(self, ["time_limit"], above=0, most=most)
@@ -83,12 +87,7 @@ class Files:
         return (make, (self.location, self.time_limit))
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a file; all bytes come within the time limit.
-
-        Raises:
-            RemoteError: If the file is missing (a `MissingFileError`), or cannot be
-                read.
-        """
+        """Returns the content of a file; all bytes come within the time limit."""
         with self._asked("reading", name):
             return bytes(self._folder.read(name))
 
@@ -96,8 +95,7 @@ class Files:
         """Returns the bytes of a file from `start` up to, not including, `stop`.
 
         Raises:
-            RemoteError: If the file is missing (a `MissingFileError`), cannot be read,
-                or ends before `stop`.
+            RemoteError: Also if the file ends before `stop`.
         """
         return bytes(self.read_view(name, start, stop))
 
@@ -118,22 +116,12 @@ class Files:
         return content
 
     def size(self, name: str) -> int:
-        """Returns the bytes of a file.
-
-        Raises:
-            RemoteError: If the file is missing (a `MissingFileError`), or the request
-                fails.
-        """
+        """Returns the bytes of a file."""
         with self._asked("asking for the size of", name):
             return int(self._folder.size(name))
 
     def version(self, name: str) -> str:
-        """Returns a text that another content of the file changes, such as its ETag.
-
-        Raises:
-            RemoteError: If the file is missing (a `MissingFileError`), or the request
-                fails.
-        """
+        """Returns a text that another content of the file changes, such as its ETag."""
         with self._asked("asking for the version of", name):
             return str(self._folder.version(name))
 
@@ -148,10 +136,7 @@ class Files:
         """Returns the bytes of the files whose names begin with a prefix, by name.
 
         Files in folders below count too; their names contain a slash. A folder of an
-        object store that does not exist has no files.
-
-        Raises:
-            RemoteError: If the folder cannot be listed. Web servers cannot list.
+        object store that does not exist has no files. Web servers cannot list.
         """
         with self._asked("listing", ""):
             if self.location.is_web_server:
@@ -163,13 +148,8 @@ class Files:
         return {name: sizes[name] for name in sorted(sizes) if name.startswith(prefix)}
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all; an older file of this name is replaced.
-
-        Raises:
-            RemoteError: If it cannot be written.
-        """
+        """Writes a file whole or not at all; an older file of this name is replaced."""
         with self._asked("writing", name):
-            self._require_writable()
             self._folder.write(name, content)
 
     def create(self, name: str, content: bytes) -> bool:
@@ -180,10 +160,9 @@ class Files:
             its file is as it was.
 
         Raises:
-            RemoteError: If the file cannot be written, or the store has no such write.
+            RemoteError: Also if the store has no such write.
         """
         with self._asked("writing", name):
-            self._require_writable()
             if self._folder.create(name, content):
                 return True
             # A request whose answer was lost is sent again.
@@ -193,43 +172,25 @@ class Files:
         """Copies a local file to this name, whole or not at all.
 
         Raises:
-            RemoteError: If it cannot be written.
             OSError: If the local file cannot be read.
         """
         with open(path, "rb"):  # an error of the local file is no error of the store
             pass
         with self._asked("writing", name):
-            self._require_writable()
             self._folder.upload(name, pathlib.Path(path))
 
     def delete(self, name: str) -> None:
-        """Removes a file. Object stores do not say whether it was there.
-
-        Raises:
-            RemoteError: If it cannot be removed.
-        """
+        """Removes a file. Object stores do not say whether it was there."""
         with self._asked("removing", name):
-            self._require_writable()
             self._folder.delete(name)
 
     def exists(self, name: str) -> bool:
-        """Returns whether a file is there.
-
-        Raises:
-            RemoteError: If the request fails.
-        """
+        """Returns whether a file is there."""
         try:
             self.size(name)
         except errors.MissingFileError:
             return False
         return True
-
-    def _require_writable(self) -> None:
-        if self.location.is_web_server:
-            raise errors.RefusedError(
-                f"{self.location.shown} is a web server, which is only read. Write "
-                "to a folder or an object store."
-            )
 
     def _shown(self, name: str) -> str:
         return (self.location / name).shown
@@ -240,15 +201,19 @@ class Files:
         asked = self.location / name  # refuses a name that leaves the folder
         if not self.location.is_local:
             _require_own_process()
+        is_write = what in _WRITES
+        if is_write and self.location.is_web_server:
+            raise errors.RefusedError(
+                f"{self.location.shown} is a web server, which is only read. Write "
+                "to a folder or an object store."
+            )
         start = time.monotonic()
         try:
             yield
         except errors.RemoteError:
             raise
         except Exception as error:
-            kind, came_back, remedy = self._folder.explain(
-                error, is_write=what in _WRITES
-            )
+            kind, came_back, remedy = self._folder.explain(error, is_write=is_write)
             # The cause is left out: the cause may hold parts of the request.
             # A short time says nothing.
             seconds = time.monotonic() - start

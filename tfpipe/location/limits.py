@@ -12,7 +12,9 @@ from tfpipe import errors
 
 CONNECTIONS, TIME_LIMIT = "TFPIPE_STORE_CONNECTIONS", "TFPIPE_STORE_TIME_LIMIT"
 MOST_CONNECTIONS, MOST_SECONDS = 1024, 86_400
-_CONNECTIONS, _REQUEST_SECONDS, _PIECE_SECONDS = 16, 60.0, 120.0
+_CONNECTIONS = 16
+# Default time limits of a request and of a piece of a shard cache, with all retries.
+REQUEST_SECONDS, PIECE_SECONDS = 60.0, 120.0
 
 
 def remedy(seconds: float) -> str:
@@ -32,27 +34,14 @@ def connections() -> int:
     return int(errors.require_int("", CONNECTIONS, count, least=1, most=most))
 
 
-def request_seconds() -> float:
-    """Returns the time limit of a request with all its retries.
+def seconds(*, default: float = REQUEST_SECONDS) -> float:
+    """Returns the time limit in the variable, or the default.
 
     Raises:
         ValueError: If the variable is no number, or out of range.
     """
-    return _seconds(_REQUEST_SECONDS)
-
-
-def piece_seconds() -> float:
-    """Returns the time limit of a piece of a shard cache with all its retries.
-
-    Raises:
-        ValueError: If the variable is no number, or out of range.
-    """
-    return _seconds(_PIECE_SECONDS)
-
-
-def _seconds(default: float) -> float:
-    seconds: float | str = os.environ.get(TIME_LIMIT) or default
+    limit: float | str = os.environ.get(TIME_LIMIT) or default
     with contextlib.suppress(ValueError):  # the check names the text
-        seconds = float(seconds)
+        limit = float(limit)
     most = MOST_SECONDS
-    return float(errors.require_number("", TIME_LIMIT, seconds, above=0, most=most))
+    return float(errors.require_number("", TIME_LIMIT, limit, above=0, most=most))

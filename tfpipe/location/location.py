@@ -36,25 +36,19 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _WRITTEN_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}")
 _BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
-# The part between the two slashes and the next slash. A user name stands only in URLs
-# of stores with user names: abfs://container@account, hdfs://user@host.
-_AUTHORITIES = {
-    "s3": _BUCKET,
-    "gs": _BUCKET,
-    "az": _BUCKET,
-    "abfs": rf"(?:{_BUCKET}@)?{_BUCKET}",
-    "http": _HOST,
-    "https": _HOST,
-    "hdfs": rf"(?:{_BUCKET}@)?(?:{_HOST})?",
-}
-_EXAMPLES = {
-    "s3": "bucket/folder",
-    "gs": "bucket/folder",
-    "az": "container/folder",
-    "abfs": "container@account.dfs.core.windows.net/folder",
-    "http": "host/folder",
-    "https": "host/folder",
-    "hdfs": "host:8020/folder",
+# The part between the two slashes and the next slash, and an example. A user name
+# stands only in URLs of stores with user names.
+_SCHEMES = {
+    "s3": (_BUCKET, "bucket/folder"),
+    "gs": (_BUCKET, "bucket/folder"),
+    "az": (_BUCKET, "container/folder"),
+    "abfs": (
+        rf"(?:{_BUCKET}@)?{_BUCKET}",
+        "container@account.dfs.core.windows.net/folder",
+    ),
+    "http": (_HOST, "host/folder"),
+    "https": (_HOST, "host/folder"),
+    "hdfs": (rf"(?:{_BUCKET}@)?(?:{_HOST})?", "host:8020/folder"),
 }
 _WEB = ("http", "https")
 _SAFE_ON_WEB = "/~!$&'()*+,;=:@"
@@ -137,8 +131,8 @@ class Location:
         scheme = _plain(match[1])
         if scheme == "file":
             errors.require_local_path(owner, name, text)
-        if scheme not in _AUTHORITIES:
-            schemes = ", ".join(f"{scheme}://" for scheme in _AUTHORITIES)
+        if scheme not in _SCHEMES:
+            schemes = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
             raise ValueError(
                 f"{argument} must be a path or a URL with one of {schemes}, got "
                 f"{scheme}://. Copy the files to such a place, or mount their folder."
@@ -146,7 +140,7 @@ class Location:
         url = f"{scheme}://{text[match.end() :]}"
         if not has_no_secret(url):
             raise ValueError(
-                f"{argument} must be a URL such as {scheme}://{_EXAMPLES[scheme]}, "
+                f"{argument} must be a URL such as {scheme}://{_SCHEMES[scheme][1]}, "
                 "without a password, a query (?) and a fragment (#), and is not shown "
                 "here because it may hold a secret. Credentials come from the "
                 "environment and the files of the store, see BUILD.md."
@@ -280,9 +274,9 @@ def has_no_secret(url: str) -> bool:
 
 def _has_sound_authority(url: str) -> bool:
     written = written_scheme(url)
-    pattern = _AUTHORITIES.get(_plain(written.partition(":")[0]))
+    known = _SCHEMES.get(_plain(written.partition(":")[0]))
     authority = url[len(written) :].partition("/")[0]
-    return pattern is not None and re.fullmatch(pattern, authority) is not None
+    return known is not None and re.fullmatch(known[0], authority) is not None
 
 
 def _plain(scheme: str) -> str:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from tfpipe import errors
-from tfpipe.location import aws, location as locations
+from tfpipe.location import aws
 from tfpipe.location.location import Location
 
 _CONNECTION = "AZURE_STORAGE_CONNECTION_STRING"
@@ -87,7 +87,7 @@ def _google(location: Location, environ: Mapping[str, str]) -> StoreSettings:
     if not host:
         return StoreSettings()
     host = host if "://" in host else f"http://{host}"
-    endpoint = _endpoint("STORAGE_EMULATOR_HOST", host)
+    endpoint = aws.endpoint("STORAGE_EMULATOR_HOST", host)
     # The emulator asks for no login, as in Google's own clients.
     account = {"gcs_base_url": endpoint, "disable_oauth": True}
     account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
@@ -101,7 +101,7 @@ def _azure(location: Location, environ: Mapping[str, str]) -> StoreSettings:
         config = _connection(connection)
     for name in _AZURE_ENDPOINTS:
         if environ.get(name):
-            config["endpoint"] = _endpoint(name, environ[name])
+            config["endpoint"] = aws.endpoint(name, environ[name])
     account = re.match(r"abfs://[^@/]+@([^./]+)", location.text)
     if account and config.pop("account_name", account[1]) != account[1]:
         raise errors.RemoteError(
@@ -128,7 +128,7 @@ def _connection(text: str) -> dict[str, str]:
             f"{_CONNECTION} must have AccountName and AccountKey, or BlobEndpoint and "
             "SharedAccessSignature, as NAME=VALUE with ; between them."
         )
-    config["endpoint"] = _endpoint(_CONNECTION, config["endpoint"])
+    config["endpoint"] = aws.endpoint(_CONNECTION, config["endpoint"])
     if "account_name" not in config:  # the emulator has the account in the path
         _, _, host, *path = config["endpoint"].split("/")
         config["account_name"] = path[0] if path else host.partition(".")[0]
@@ -151,15 +151,6 @@ _FINDERS: dict[str, Callable[[Location, Mapping[str, str]], StoreSettings]] = {
 
 def _is_http(config: Mapping[str, str]) -> bool:
     return config.get("endpoint", "").lower().startswith("http://")
-
-
-def _endpoint(name: str, text: str) -> str:
-    if not (re.match("(?i)https?://", text) and locations.has_no_secret(text)):
-        raise errors.RemoteError(
-            f"{name} must have the endpoint https://HOST:PORT or http://HOST:PORT, "
-            "without a user name."
-        )
-    return text.rstrip("/")
 
 
 def _certificates(name: str, path: str) -> str:

@@ -257,7 +257,8 @@ def examples_in(spec: Any) -> int | None:
 def _require_extent(
     num_elements: int | None, seconds: float, repeats: int, **switches: bool
 ) -> None:
-    errors.require_bools("", **switches)
+    for name, value in switches.items():
+        errors.require_bool("", name, value)
     errors.require_int("", "num_elements", num_elements, least=1, also=[None])
     errors.require_number("", "seconds", seconds, above=0)
     errors.require_int("", "repeats", repeats, least=1)

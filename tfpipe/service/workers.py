@@ -9,10 +9,11 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tfpipe.location import direct
 from tfpipe.location.location import Location
+from tfpipe.shards import example
 
 _WORKERS = "/tensorflow.data.DispatcherService/GetWorkers"
 _TASKS = "/tensorflow.data.WorkerService/GetWorkerTasks"
@@ -104,33 +105,17 @@ def parse_workers(message: bytes) -> list[str]:
     The address is field 1 of WorkerInfo, which is field 1 of the response. See
     tensorflow/core/data/service/dispatcher.proto.
     """
-    workers = (value for field, value in _fields(message) if field == 1)
     return [
-        value.decode()
-        for worker in workers
-        for field, value in _fields(worker)
-        if field == 1
+        bytes(address).decode()
+        for worker in _contents(memoryview(message))
+        for address in _contents(worker)
     ]
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the number and bytes of each field of bytes; passes over whole numbers."""
-    offset = 0
-
-    def varint() -> int:
-        nonlocal offset
-        value, shift = 0, 0
-        while True:
-            byte = message[offset]
-            offset, value, shift = offset + 1, value | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return value
-
-    while offset < len(message):
-        key, value = varint(), varint()
-        if key & 7 == 2:
-            yield key >> 3, message[offset : offset + value]
-            offset += value
+def _contents(message: memoryview) -> list[memoryview]:
+    """Returns the bytes of each field 1 of a protobuf message."""
+    fields = example.fields_of(message)
+    return [content for number, kind, content in fields if (number, kind) == (1, 2)]
 
 
 def start_thread(work: Callable[[], None]) -> None:

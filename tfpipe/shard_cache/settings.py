@@ -116,7 +116,9 @@ class ShardCache:
     shared_directory: str | os.PathLike[str] | None = None
     shared_max_bytes: int | None = None
     num_connections: int = dataclasses.field(default_factory=limits.connections)
-    time_limit: float = dataclasses.field(default_factory=limits.piece_seconds)
+    time_limit: float = dataclasses.field(
+        default_factory=lambda: limits.seconds(default=limits.PIECE_SECONDS)
+    )
 
     def __post_init__(self) -> None:
         _require_folder(self, "directory", self.directory)

@@ -146,7 +146,7 @@ def locate(data: bytes) -> Located:
     """
     features: dict[str, memoryview] = {}
     with _as_bad_record("The data is not a tf.train.Example"):
-        for field, wire_type, message in _fields(memoryview(data)):
+        for field, wire_type, message in fields_of(memoryview(data)):
             if (field, wire_type) != (1, _LENGTH_DELIMITED):
                 continue
             for _, entry in _contents(message, 1):
@@ -190,7 +190,7 @@ def _first_list(message: memoryview) -> tuple[int, memoryview]:
     Raises:
         ValueError: If the field is no list.
     """
-    field, wire_type, content = next(_fields(message))
+    field, wire_type, content = next(fields_of(message))
     if wire_type != _LENGTH_DELIMITED or field not in (1, 2, 3):
         raise ValueError(f"a feature has field {field} of wire type {wire_type}")
     return field, content
@@ -207,7 +207,7 @@ def _packed(message: memoryview, *, wire_type: int) -> bytes:
         ValueError: If the list has another field.
     """
     pieces: list[memoryview] = []
-    for field, kind, content in _fields(message):
+    for field, kind, content in fields_of(message):
         if (field, kind) == (1, _LENGTH_DELIMITED) and not pieces:
             return bytes(content)
         if (field, kind) != (1, wire_type):
@@ -230,13 +230,13 @@ def _contents(message: memoryview, *wanted: int) -> Iterator[tuple[int, memoryvi
     Raises:
         ValueError: If the bytes are not protobuf, or a field is not one of the wanted.
     """
-    for field, wire_type, content in _fields(message):
+    for field, wire_type, content in fields_of(message):
         if wire_type != _LENGTH_DELIMITED or field not in wanted:
             raise ValueError(f"field {field} has wire type {wire_type}")
         yield field, content
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+def fields_of(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """Yields the number, wire type and content of each field of a protobuf message.
 
     Raises:

@@ -105,7 +105,8 @@ def search_tuning(
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     errors.require_number("", "time_limit", time_limit, above=0)
-    errors.require_bools("", any_order=any_order, exhaustive=exhaustive)
+    errors.require_bool("", "any_order", any_order)
+    errors.require_bool("", "exhaustive", exhaustive)
     errors.require_number("", "demand", demand, above=0, or_none=True)
     errors.require_int("", "disk_budget_bytes", disk_budget_bytes, least=1, also=[None])
     ram_left = host.ram_left()
