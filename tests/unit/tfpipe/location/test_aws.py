@@ -75,7 +75,10 @@ def test_the_endpoint_of_s3_comes_before_that_of_all_services(
     ("environ", "said"),
     [
         ({"AWS_PROFILE": "other"}, "AWS_PROFILE is 'other', but neither"),
-        ({"AWS_ENDPOINT_URL": "127.0.0.1:9000"}, "must have the endpoint https://HOST:PORT"),
+        (
+            {"AWS_ENDPOINT_URL": "127.0.0.1:9000"},
+            "must have the endpoint https://HOST:PORT",
+        ),
         ({"AWS_ACCESS_KEY_ID": "AKIA\n"}, "AWS_ACCESS_KEY_ID must have no space"),
         ({"AWS_SECRET_ACCESS_KEY": "a b"}, "AWS_SECRET_ACCESS_KEY must have no space"),
         ({"AWS_REGION": " us-east-1"}, "AWS_REGION must have no space"),
