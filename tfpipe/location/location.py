@@ -274,9 +274,9 @@ def has_no_secret(url: str) -> bool:
 
 def _has_sound_authority(url: str) -> bool:
     written = written_scheme(url)
-    known = _SCHEMES.get(_plain(written.partition(":")[0]))
+    store = _SCHEMES.get(_plain(written.partition(":")[0]))
     authority = url[len(written) :].partition("/")[0]
-    return known is not None and re.fullmatch(known[0], authority) is not None
+    return store is not None and re.fullmatch(store[0], authority) is not None
 
 
 def _plain(scheme: str) -> str:

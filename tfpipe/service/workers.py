@@ -115,7 +115,7 @@ def parse_workers(message: bytes) -> list[str]:
 def _contents(message: memoryview) -> list[memoryview]:
     """Returns the bytes of each field 1 of a protobuf message."""
     fields = example.fields_of(message)
-    return [content for number, kind, content in fields if (number, kind) == (1, 2)]
+    return [content for field, kind, content in fields if (field, kind) == (1, 2)]
 
 
 def start_thread(work: Callable[[], None]) -> None:
