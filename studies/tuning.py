@@ -2,13 +2,13 @@
 
   python -m studies.tuning --data_dir=DIR
 
-Questions: how near does `tfpipe.tune` come to the best setting that an exhaustive
-search of the same space gives? Is its setting ever slower than the original setting,
-and does the search end in time? Does the profile of the pipeline with AUTOTUNE predict
-the rates of other settings, or refuse to? A pipeline runs as it was, with AUTOTUNE,
-with the tuner's setting and with the best of the grid, in turns. Two more cases are
-given well already: one like the tuner's own setting, one with a cache, its fastest
-setting. The elements come from the train split of DIR; the images must be small, so
+Questions: how near does `tfpipe.tune` come to the best setting of a grid of reads,
+calls, batches ahead, fusing and caches? Is its setting ever slower than the original
+setting, and does the search end in time? Does the profile of the pipeline with AUTOTUNE
+predict the rates of other settings, or refuse to? A pipeline runs as it was, with
+AUTOTUNE, with the tuner's setting and with the best of the grid, in turns. Two more
+cases are given well already: one like the tuner's own setting, one with a cache, its
+fastest setting. The elements come from the train split of DIR; the images must be small, so
 that settings matter.
 
 The targets are `tuned_of_best` >= 0.95, `tuned_of_given` >= 0.97 (the two are often the
@@ -24,12 +24,13 @@ on stdout is a JSON object.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader
@@ -42,11 +43,14 @@ from tfpipe import cli
 tf = lazy_loader.load("tensorflow")
 if TYPE_CHECKING:
     from tfpipe.tuner.race import Turns
+    from tfpipe.tuner.space import Setting
 
 _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
 # Rounds of a profile and of its predicted pipelines, and the seconds of a pipeline.
 _NUM_PREDICTIONS, _ALONE_SECONDS = 3, 2.5
+# Of a turn in the search of the grid; of that search; and the rounds of its best.
+_TURN_SECONDS, _GRID_SECONDS, _NUM_FINAL = 0.4, 3600.0, 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,20 +197,19 @@ class Options(harness.StudyOptions):
     cases: tuple[str, ...] = cli.flag(
         tuple(CASES), "Names of the pipelines to tune.", choices=tuple(CASES)
     )
-    tune_seconds: float = cli.flag(
-        60.0, "time_limit of each search that is not exhaustive.", above=0
-    )
+    tune_seconds: float = cli.flag(60.0, "time_limit of each search.", above=0)
 
 
 def measure(case: Case, options: Options) -> dict[str, Any]:
-    """Tunes a pipeline by both searches, and runs its settings in turns."""
-    from tfpipe.tuner import race
+    """Tunes a pipeline, finds the best of the grid, and runs the settings in turns."""
+    from tfpipe.tuner import race, space
 
     limit = options.tune_seconds
     start = time.perf_counter()
     search = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
     seconds = time.perf_counter() - start
-    best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
+    settings = grid(space.opened(case.pipeline), search, case.options)
+    best = best_of(settings, case.pipeline, search)
     pipelines = _variants(case.pipeline, search, best)
     turns = race.compare(
         {name: pipeline.build(num_epochs=None) for name, pipeline in pipelines.items()},
@@ -214,21 +217,100 @@ def measure(case: Case, options: Options) -> dict[str, Any]:
         num_rounds=options.num_rounds,
     )
     predicted = ["AUTOTUNE", "one thread"]
-    for name, other in (("tuned", search), ("best", best)):
-        if other.setting.cache is None and not other.is_as_given:
-            predicted.append(name)
+    if search.setting.cache is None and not search.is_as_given:
+        predicted.append("tuned")
+    if best is not None and best.cache is None:
+        predicted.append("best")
     figures = _compared(turns, search)
     figures |= _predictions({name: pipelines[name] for name in predicted})
     return figures | {
         "tune_seconds": seconds,
         "missed": missed(figures, seconds, limit),
         "num_tried": len(search.trials),
-        "num_in_grid": len(best.trials),
+        "num_in_grid": len(settings),
         "trials": search.as_json()["trials"],
         "found": search.sentence,
-        "best": best.sentence,
+        "best": "the pipeline as given" if best is None else space.words(best),
         "host_share": search.as_json()["host_share"],
     }
+
+
+def grid(
+    bare: tfpipe.Pipeline, search: tfpipe.Search, options: Mapping[str, Any]
+) -> list[Setting]:
+    """Returns a coarse grid over all settings within the budgets of the search.
+
+    Args:
+        bare: The pipeline without tuning.
+        search: The search.
+        options: Its arguments.
+    """
+    from tfpipe.tuner import placement, space
+
+    within = search.autotuned.tuning
+    threads = within.num_threads
+    budget = space.Budget(
+        num_threads=threads,
+        ram_bytes=within.ram_budget_bytes or 1,
+        disk_bytes=options.get("disk_budget_bytes", 0),
+        cache_dir=options.get("cache_dir"),
+    )
+    caches, _ = space.admitted(placement.sizes(bare), budget, 0)
+    points = itertools.product((1, 4), (1, threads, 4 * threads), (1, 4), (True, False))
+    tunings = [
+        dataclasses.replace(
+            within,
+            num_parallel_reads=num_reads,
+            num_parallel_maps=calls,
+            prefetch_buffer_size=depth,
+            fuse_map_and_batch=is_fused,
+        )
+        for num_reads, calls, depth, is_fused in points
+    ]
+    return [
+        space.Setting(tuning=tuning, cache=cache)
+        for cache in (None, *caches)
+        for tuning in tunings
+    ]
+
+
+def best_of(
+    settings: Sequence[Setting], original: tfpipe.Pipeline, search: tfpipe.Search
+) -> Setting | None:
+    """Returns the best setting: a round for all, then a race of four and the original.
+
+    None stands for the original pipeline, if it is within the budget.
+    """
+    from tfpipe.tuner import lanes, race, space
+    from tfpipe.tuner.time_limit import Deadline
+
+    bare = space.opened(original)
+    num_batches = 0
+
+    def turns(named: lanes.Candidates, num_rounds: int) -> dict[str, Turns]:
+        nonlocal num_batches
+        lane = lanes.Lanes(original, bare, Deadline(_GRID_SECONDS))
+        lane.num_batches = num_batches
+        runners = {name: lane.add(name, setting) for name, setting in named.items()}
+        can_run = {name: runner for name, runner in runners.items() if runner}
+        try:
+            if not num_batches:
+                lane.fill_for(can_run["AUTOTUNE"])
+                num_batches = lane.num_batches
+            return race.run(can_run, seconds=_TURN_SECONDS, num_rounds=num_rounds)
+        finally:
+            lane.close()
+
+    turns({"AUTOTUNE": search.autotuned}, 1)
+    rates: dict[str, Turns] = {}
+    for each, setting in enumerate(settings):
+        rates |= turns({str(each): setting}, 1)
+    best = sorted(rates, key=lambda name: -rates[name].rate)[:4]
+    last: dict[str, Setting | None] = {name: settings[int(name)] for name in best}
+    if not search.given_excess:
+        last["as given"] = None
+    final = turns(last, _NUM_FINAL)
+    return last[max(final, key=lambda name: final[name].rate)]
 
 
 def _compared(turns: Mapping[str, Turns], search: tfpipe.Search) -> dict[str, Any]:
@@ -298,7 +380,7 @@ def missed(figures: Mapping[str, Any], seconds: float, limit: float) -> list[str
 
 
 def _variants(
-    original: tfpipe.Pipeline, search: tfpipe.Search, best: tfpipe.Search
+    original: tfpipe.Pipeline, search: tfpipe.Search, best: Setting | None
 ) -> dict[str, tfpipe.Pipeline]:
     """Returns the pipelines that run in turns, by name."""
     from tfpipe.tuner import space
@@ -309,7 +391,7 @@ def _variants(
     variants = {
         "AUTOTUNE": dataclasses.replace(without_tuning, tuning=search.autotuned.tuning),
         "tuned": search.pipeline,
-        "best": best.pipeline,
+        "best": best.of(without_tuning) if best else original,
         "one thread": dataclasses.replace(without_tuning, tuning=one_thread),
     }
     # The original setting may not run at all: a cache may be too large.

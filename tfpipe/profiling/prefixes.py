@@ -166,10 +166,7 @@ class Tally:
         return dataset.map(as_it_is(self._count))
 
     def _count(self, *element: Any) -> Any:
-        size = sum(
-            _num_bytes(x) for x in tf.nest.flatten(element, expand_composites=True)
-        )
-        self.sums.assign_add(tf.stack([tf.constant(1, tf.int64), size]))
+        self.sums.assign_add(tf.stack([tf.constant(1, tf.int64), num_bytes(element)]))
         return element if len(element) > 1 else element[0]
 
 
@@ -229,9 +226,14 @@ def _alone(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _num_bytes(value: tf.Tensor) -> tf.Tensor:
-    if value.dtype == tf.string:
-        return tf.cast(tf.reduce_sum(tf.strings.length(value)), tf.int64)
-    if value.dtype in (tf.variant, tf.resource):
-        return tf.zeros([], tf.int64)
-    return tf.size(value, tf.int64) * value.dtype.size
+def num_bytes(element: Any) -> tf.Tensor:
+    """Returns the bytes of the tensors of an element."""
+
+    def size(value: tf.Tensor) -> tf.Tensor:
+        if value.dtype == tf.string:
+            return tf.cast(tf.reduce_sum(tf.strings.length(value)), tf.int64)
+        if value.dtype in (tf.variant, tf.resource):
+            return tf.zeros([], tf.int64)
+        return tf.size(value, tf.int64) * value.dtype.size
+
+    return sum(map(size, tf.nest.flatten(element, expand_composites=True)))

@@ -96,27 +96,6 @@ def with_cache(pipeline: Pipeline, placement: Placement | None) -> Pipeline:
     return dataclasses.replace(pipeline, stages=[*before, placement.cache, *after])
 
 
-def num_cached_maps(pipeline: Pipeline, placement: Placement) -> int:
-    """Counts the maps before a cache at that place, without a map that it parts."""
-    _, after = _parted(pipeline.stages, placement.num_ops)
-    return _num_maps(pipeline.stages) - _num_maps(after)
-
-
-def _num_maps(stages: Sequence[Any]) -> int:
-    return sum(isinstance(stage, Map) for stage in stages)
-
-
-def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
-    """Returns the number of the map that the cache parts, from 0; None for none."""
-    left = 0 if placement is None else placement.num_ops
-    stages = by_examples(pipeline.stages)
-    for number, stage in enumerate(s for s in stages if isinstance(s, Map)):
-        if 0 < left < len(stage.ops):
-            return number
-        left -= len(stage.ops)
-    return None
-
-
 def sizes(pipeline: Pipeline) -> dict[int, int]:
     """Returns the numbers of ops after which a cache can pay, with its size in bytes.
 

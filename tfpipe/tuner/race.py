@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.cache.stage import Cache
-from tfpipe.profiling import dataset_nodes, timed_reader
+from tfpipe.profiling import dataset_nodes, measure, prefixes, timed_reader
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 
 # Shortest and longest time of an idle process after a turn.
@@ -94,6 +94,7 @@ class Runner:
 
     Attributes:
         grows: Whether the buffers of the dataset grow when they are emptied.
+        num_examples: The batch size, if it is static; None if it is unknown.
 
     Raises:
         ValueError: If the dataset is empty.
@@ -108,6 +109,7 @@ class Runner:
         self.grows = dataset_nodes.has_growing_buffer(dataset)
         self._clock = clock
         self._iterator = iter(dataset)
+        self.num_examples = measure.examples_in(dataset.element_spec)
         try:
             self.pull(1)
         except tf.errors.OutOfRangeError as error:
@@ -116,6 +118,10 @@ class Runner:
     def close(self) -> None:
         """Ends the dataset; nobody can read it any more."""
         del self._iterator
+
+    def num_bytes(self) -> int:
+        """Reads an element and returns its bytes."""
+        return int(prefixes.num_bytes(next(self._iterator)))
 
     def pull(self, num_elements: int) -> None:
         """Reads `num_elements` elements and drops them."""
@@ -275,27 +281,15 @@ class _Turn:
         return self.num_elements / wall, cpu / self.num_elements
 
 
-def release(
-    runners: Sequence[Runner],
-    before: threading.Thread | None,
-    *,
-    caches: Sequence[Cache] = (),
-) -> threading.Thread:
-    """Closes datasets in a thread of its own, and returns the thread.
+def release(runners: Sequence[Runner], caches: Sequence[Cache]) -> threading.Thread:
+    """Closes datasets, then their caches, in a thread of its own; returns the thread.
 
     The thread of AUTOTUNE may sleep for many seconds before it ends. Datasets hold
     buffers meanwhile. A blocked element would hold up the end of the process, so
     the thread is a daemon.
-
-    Args:
-        runners: The datasets.
-        before: The thread of the last call; the new thread waits for its end.
-        caches: Caches that no later dataset reads; they are closed last.
     """
 
     def end() -> None:
-        if before is not None:
-            before.join()
         for runner in runners:
             runner.close()
         for cache in caches:

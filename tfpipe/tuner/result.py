@@ -5,21 +5,19 @@ In: trials, from the races of `search`. Out: a table, a sentence, and a JSON fil
 """
 
 import dataclasses
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tfpipe import errors, host, tuning
+from tfpipe import errors, tuning
 from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling.host_share import HostShare
-from tfpipe.profiling.profile import PipelineProfile
 from tfpipe.service.paying import ServicePayoff
-from tfpipe.tuner import race, space
+from tfpipe.tuner import space
 from tfpipe.tuner.placement import Placement
-from tfpipe.tuner.space import Budget, Setting
-from tfpipe.tuner.verdict import AUTOTUNE, GAIN
+from tfpipe.tuner.space import Setting
+from tfpipe.tuner.verdict import GAIN
 from tfpipe.tuning import Tuning
 
 
@@ -77,8 +75,6 @@ class Search:
             AUTOTUNE wins; None if the time was too short for a race of both.
         given_ratio: Rate of the winner divided by the rate of the original pipeline;
             None if the original pipeline could not be run in time.
-        profile: The costs at the start of the search; None if they could not be
-            measured in time.
         fingerprint: Fingerprint of the original pipeline.
         is_as_given: Whether the pipeline is the original pipeline, unchanged.
         given_excess: How the original pipeline exceeds the budget; empty if it does
@@ -95,7 +91,6 @@ class Search:
     trials: Sequence[Trial]
     ratio: float | None
     given_ratio: float | None
-    profile: PipelineProfile | None
     fingerprint: str
     is_as_given: bool = False
     given_excess: str = ""
@@ -139,7 +134,7 @@ class Search:
         return f"{self.ratio:.2f} times AUTOTUNE, {versus}: {chosen}."
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the result without the pipeline and the profile as plain values."""
+        """Returns the result without the pipeline as plain values."""
         return {
             "setting": dataclasses.asdict(self.setting),
             "ratio_to_autotune": self.ratio,
@@ -166,49 +161,6 @@ class Search:
             is_as_given=self.is_as_given,
             evidence=self.as_json(),
         )
-
-
-def trials(
-    turns: Mapping[str, race.Turns], settings: Mapping[str, Setting | None]
-) -> list[Trial]:
-    """Returns the trials of a race, compared with AUTOTUNE or the first name."""
-    against = next(iter(turns), "")
-    if AUTOTUNE in turns:
-        against = AUTOTUNE
-    return [
-        Trial(
-            name=name,
-            setting=settings[name],
-            elements_per_second=mine.rate,
-            cpu_seconds_per_element=mine.cost,
-            against=against,
-            ratio=mine.ratio(turns[against]),
-        )
-        for name, mine in turns.items()
-    ]
-
-
-def payoff(
-    winner: race.Turns, profile: PipelineProfile, budget: Budget, demand: float | None
-) -> ServicePayoff:
-    """Returns whether a `Service` would pay, from the rate of the winner of a race.
-
-    Args:
-        winner: The turns of the winner.
-        profile: The costs of the pipeline.
-        budget: The budget of the winner.
-        demand: Images per second that the training step could take; None if unknown.
-    """
-    count = profile.examples_per_output or 1
-    num_bytes = profile.stages[-1].bytes_out_per_output / count
-    return ServicePayoff(
-        rate=winner.rate * count,
-        num_cores=min(budget.num_threads, host.num_cores()),
-        demand=demand,
-        cpu_seconds=winner.cost / count or None,
-        bytes_per_image=num_bytes if 0 < num_bytes < math.inf else None,
-        unit="images" if profile.examples_per_output else "elements",
-    )
 
 
 def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:

@@ -1,40 +1,34 @@
 """The tuner searches for the fastest setting of a pipeline within budgets.
 
 In: a pipeline, and its part of the host. Out: the same pipeline with every knob set,
-and a list of the tried settings. The measured costs name a few settings, with caches
-and without, and a race alone decides. The search keeps AUTOTUNE unless a setting is 3 %
+and a list of the tried settings. A few settings, with caches and without, run in a
+race, which alone decides. The search keeps AUTOTUNE unless a setting is 3 %
 faster, and stays within the budgets, which the ranks of a host share. The original
 pipeline stays, if it is within the budgets, unless a setting is 3 % faster.
 """
 
 import dataclasses
 import functools
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tfpipe import errors, host
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling import host_share, measure
+from tfpipe.profiling import host_share
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
-from tfpipe.profiling.profile import PipelineProfile
+from tfpipe.service.paying import ServicePayoff
 from tfpipe.tuner import placement, space, verdict
-from tfpipe.tuner.lanes import Candidates, Races
-from tfpipe.tuner.placement import Placement
+from tfpipe.tuner.lanes import Candidates, Lanes
 from tfpipe.tuner.race import Turns
-from tfpipe.tuner.result import Search, Trial, payoff
+from tfpipe.tuner.result import Search, Trial
 from tfpipe.tuner.space import Budget, Setting
 from tfpipe.tuner.time_limit import Deadline
-from tfpipe.tuner.verdict import AUTOTUNE, BEST, GIVEN
+from tfpipe.tuner.verdict import AUTOTUNE, GIVEN
 
-# Parts of the time limit after which the phases of a search end. The rest is for the
-# race.
-_UNTIL_QUIET, _UNTIL_COSTS = 0.05, 0.35
-_MOST_WAIT_SECONDS = 5.0
-
-_ROUNDS = 7
+# Part of the time limit in which a search waits for a quiet host, and the most seconds.
+_UNTIL_QUIET, _MOST_WAIT_SECONDS = 0.05, 5.0
 
 # A budget of more threads is taken for a mistake.
 _MOST_THREADS = 4096
@@ -60,7 +54,6 @@ def search_tuning(
     num_local_ranks: int = 1,
     any_order: bool = False,
     time_limit: float = 60.0,
-    exhaustive: bool = False,
     demand: float | None = None,
 ) -> Search:
     """Searches for the fastest setting of a pipeline on this host.
@@ -94,8 +87,6 @@ def search_tuning(
         time_limit: Seconds after which the best setting so far is taken, also if the
             pipeline is blocked. About 20 are needed to try any. If nothing could be
             measured in time, the pipeline stays as it was given.
-        exhaustive: Whether to try every setting of a coarse grid without a time limit,
-            to see the misses of the search.
         demand: Images per second that the training step of the rank could take, for
             `Search.service`; None if it is unknown.
 
@@ -106,7 +97,6 @@ def search_tuning(
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     errors.require_number("", "time_limit", time_limit, above=0)
     errors.require_bool("", "any_order", any_order)
-    errors.require_bool("", "exhaustive", exhaustive)
     errors.require_number("", "demand", demand, above=0, or_none=True)
     errors.require_int("", "disk_budget_bytes", disk_budget_bytes, least=1, also=[None])
     ram_left = host.ram_left()
@@ -122,10 +112,10 @@ def search_tuning(
     # The cache of the original pipeline may use all memory left, unless a
     # budget says less.
     own = share(ram_left)
-    deadline = Deadline(None if exhaustive else time_limit)
+    deadline = Deadline(time_limit)
     searcher = _Searcher(pipeline, budget, own, deadline)
     with deadline.bar:
-        is_done = deadline.keep(functools.partial(searcher.run, exhaustive=exhaustive))
+        is_done = deadline.keep(searcher.run)
     return searcher.result(is_done=is_done, demand=demand)
 
 
@@ -163,42 +153,60 @@ class _Searcher:
     ) -> None:
         self._original, self._bare = pipeline, space.opened(pipeline)
         self._budget, self._deadline = budget, deadline
-        self._autotune = space.autotuned(budget)
-        self._races = Races(pipeline, self._bare, deadline)
-        self._sizes: dict[int, int] = {}
-        self._caches: list[Placement] = []
-        self._profile: PipelineProfile | None = None
+        self._lanes = Lanes(pipeline, self._bare, deadline)
+        self._candidates: dict[str, Setting | None] = {
+            AUTOTUNE: space.autotuned(budget),
+            GIVEN: None,
+        }
+        self._turns: Mapping[str, Turns] = {}
+        self._batch_bytes = 0
+        self._batch_size: int | None = None
         self._watch = HostWatch(own_cores=budget.num_threads)
         self._excess = _excess(pipeline, own)
 
-    def run(self, *, exhaustive: bool) -> None:
-        """Searches until all is tried, or the time is up."""
+    def run(self) -> None:
+        """Searches until the race is decided, or the time is up."""
         self._deadline.show("waiting for a quiet host")
         most = min(_MOST_WAIT_SECONDS, self._deadline.left(_UNTIL_QUIET))
-        is_quiet = host_share.wait_until_quiet(most, own_cores=self._budget.num_threads)
+        host_share.wait_until_quiet(most, own_cores=self._budget.num_threads)
         self._watch = HostWatch(own_cores=self._budget.num_threads)
-        self._races.busy_threads = ProcessMeter().busy_threads()
-        self._sizes = placement.sizes(self._bare)
+        busy_threads = ProcessMeter().busy_threads()
         try:
-            self._deadline.show("costs of the stages")
-            bare = self._autotune.of(self._bare)
-            self._profile = _costs(bare, self._deadline, is_quiet=is_quiet)
-            if self._profile is not None:
-                self._races.lanes.fill_for(self._profile)
-            held = self._held(self._start(None))
-            self._caches, refused = space.admitted(self._sizes, self._budget, held)
-            self._races.trials += [
-                Trial(name=f"cache of {cache}", setting=None, error=reason)
-                for cache, reason in refused.items()
-            ]
-            candidates = self._candidates()
-            if exhaustive:
-                grid = space.grid(self._bare, self._budget, [None, *self._caches])
-                best = _best_of(grid, self._races)
-                candidates = {GIVEN: None, AUTOTUNE: self._autotune, BEST: best}
-            self._races.decide(candidates, num_rounds=_ROUNDS)
+            if runner := self._lanes.add(AUTOTUNE, self._candidates[AUTOTUNE]):
+                self._lanes.fill_for(runner)
+                self._batch_bytes = runner.num_bytes()
+                self._batch_size = runner.num_examples
+            self._candidates |= self._others()
+            for name, setting in self._candidates.items():
+                if name != AUTOTUNE:
+                    self._lanes.add(name, setting)
+            turns = self._lanes.race(self._candidates, busy_threads=busy_threads)
+            if GIVEN in turns or self._is_impossible():
+                self._turns = turns
         finally:
-            self._races.lanes.close()
+            self._lanes.close()
+
+    def _others(self) -> Candidates:
+        """Returns the settings of the search's own, by name."""
+        most = functools.partial(space.with_most_calls, self._budget, self._batch_bytes)
+        others: dict[str, Setting | None] = {"most calls": most()}
+        if self._budget.any_order:
+            tuning = dataclasses.replace(most().tuning, deterministic=False)
+            others["in any order"] = Setting(tuning=tuning)
+        sizes = placement.sizes(self._bare)
+        held = space.held_bytes(
+            self._bare,
+            self._budget,
+            sizes,
+            batch_bytes=self._batch_bytes,
+            batch_size=self._batch_size or 1,
+        )
+        caches, refused = space.admitted(sizes, self._budget, held)
+        self._lanes.trials += [
+            Trial(name=f"cache of {cache}", setting=None, error=reason)
+            for cache, reason in refused.items()
+        ]
+        return others | {f"cache of {cache}": most(cache=cache) for cache in caches}
 
     def result(self, *, is_done: bool, demand: float | None) -> Search:
         """Returns the best pipeline so far, and the evidence for it.
@@ -207,99 +215,51 @@ class _Searcher:
             is_done: Whether the search ended in time.
             demand: As of `search_tuning`.
         """
-        turns, share = dict(self._races.turns), self._watch.share()
-        setting, winner = self._fallback(), None
+        turns, share = dict(self._turns), self._watch.share()
+        # Without a decisive race the original pipeline stays, if it can.
+        name = AUTOTUNE if self._excess or self._is_impossible() else GIVEN
         if turns:
             may_stay = not self._excess
             name = verdict.chosen(turns, may_stay=may_stay, taken=share.taken)
-            setting, winner = self._races.settings[name], turns[name]
-        service = None
-        if winner and self._profile:
-            service = payoff(winner, self._profile, self._budget, demand)
+        setting, winner = self._candidates[name], turns.get(name)
         notes = [share.sentence] if share.sentence else []
-        if self._profile is None:
-            notes.append("The costs of the stages could not be measured in time.")
         if not is_done:
             notes.append("An element took longer than the time that was left.")
         ratios = {
-            name: winner.ratio(turns[name]) if winner and name in turns else None
-            for name in (AUTOTUNE, GIVEN)
+            other: winner.ratio(turns[other]) if winner and other in turns else None
+            for other in (AUTOTUNE, GIVEN)
         }
         return Search(
             pipeline=setting.of(self._bare) if setting else self._original,
             setting=setting or space.of_pipeline(self._original),
-            autotuned=self._autotune,
-            trials=[*self._races.trials],
+            autotuned=space.autotuned(self._budget),
+            trials=[*self._lanes.trials],
             ratio=ratios[AUTOTUNE],
             given_ratio=ratios[GIVEN],
-            profile=self._profile,
             fingerprint=self._original.fingerprint,
             is_as_given=setting is None,
             given_excess=self._excess,
-            service=service,
+            service=self._payoff(winner, demand) if winner else None,
             host_share=share,
             notes=notes,
         )
 
-    def _fallback(self) -> Setting | None:
-        """Returns the setting without a decisive race; None is the original pipeline.
+    def _is_impossible(self) -> bool:
+        """Checks whether the original pipeline could not be run."""
+        trials = self._lanes.trials
+        return any(trial.name == GIVEN and trial.error for trial in trials)
 
-        The original pipeline stays, if it can.
-        """
-        trials = self._races.trials
-        is_impossible = any(trial.name == GIVEN and trial.error for trial in trials)
-        return self._autotune if self._excess or is_impossible else None
-
-    def _held(self, setting: Setting) -> int:
-        return space.held_bytes(self._bare, setting, self._profile, self._sizes)
-
-    def _start(self, cache: Placement | None) -> Setting:
-        return space.closed_form(self._bare, self._profile, self._budget, cache=cache)
-
-    def _candidates(self) -> Candidates:
-        """Returns the settings that race, by name."""
-        costs = self._start(None)
-        starts: dict[str, Setting | None] = {GIVEN: None, AUTOTUNE: self._autotune}
-        starts["from the costs"] = costs
-        if self._profile and self._profile.doubt(self._autotune.tuning):
-            more = space.with_more_calls(costs, self._bare, self._budget)
-            starts["more calls"] = more
-        if self._budget.any_order:
-            tuning = dataclasses.replace(costs.tuning, deterministic=False)
-            starts["in any order"] = dataclasses.replace(costs, tuning=tuning)
-        return starts | {
-            f"cache of {cache}": self._start(cache) for cache in self._caches
-        }
-
-
-def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
-    """Returns the best setting of a grid: a round for all, then a race of four."""
-    names = {f"{n} of {len(grid)}": each for n, each in enumerate(grid, start=1)}
-    rates: dict[str, Turns] = {}
-    for name, setting in names.items():
-        rates |= races.race({name: setting}, num_rounds=1)
-        races.lanes.close_all_but(())
-    best = sorted(rates, key=lambda name: -rates[name].rate)[:4]
-    turns = races.race({name: names[name] for name in best}, num_rounds=_ROUNDS)
-    return names[max(turns, key=lambda name: turns[name].rate)]
-
-
-def _costs(
-    pipeline: Pipeline, deadline: Deadline, *, is_quiet: bool
-) -> PipelineProfile | None:
-    """Measures the costs of the stages; None without time for them."""
-    most = deadline.left(_UNTIL_COSTS)
-    # On a busy host all takes longer.
-    seconds, repeats = (0.2, 2) if is_quiet else (0.1, 1)
-    try:
-        return measure.profile(
-            pipeline,
-            seconds=min(seconds, deadline.limit / 100),
-            repeats=repeats,
-            time_limit=max(most, 1e-3) if math.isfinite(most) else None,
+    def _payoff(self, winner: Turns, demand: float | None) -> ServicePayoff:
+        """Returns whether a `Service` would pay, from the rate of the winner."""
+        count = self._batch_size or 1
+        return ServicePayoff(
+            rate=winner.rate * count,
+            num_cores=min(self._budget.num_threads, host.num_cores()),
+            demand=demand,
+            cpu_seconds=winner.cost / count or None,
+            bytes_per_image=self._batch_bytes / count or None,
+            unit="images" if self._batch_size else "elements",
         )
-    except TimeoutError:
-        return None
 
 
 def _excess(pipeline: Pipeline, budget: Budget) -> str:

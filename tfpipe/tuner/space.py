@@ -1,31 +1,26 @@
-"""The space of settings that a tuner may choose from, within budgets.
+"""The settings that a tuner may choose from, within budgets.
 
-In: a pipeline, the costs of its stages, and a budget. Out: `Setting`s: the setting with
-all knobs left to AUTOTUNE, the settings that the costs ask for, or a grid; and the
-memory that a setting holds.
+In: a pipeline, the size of its batches, and a budget. Out: `Setting`s: all knobs left
+to AUTOTUNE, or the most calls, with a cache or without; and the memory that they hold.
 """
 
 import dataclasses
-import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tfpipe import errors, host
 from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling.profile import PipelineProfile
+from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import Batch, Prefetch
 from tfpipe.stages.map import Map
 from tfpipe.tuner import placement
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuning import AUTOTUNE, Tuning, without_tuning
 
-# Calls of a map for a call at work, and at most for a thread.
-_SLACK, _MOST_CALLS = 2, 4
-
-_DEPTH = 2  # batches ahead
-_FIRST_DEPTH = 2  # where AUTOTUNE begins
+_MOST_CALLS = 4  # calls of a map for a thread
+_FIRST_DEPTH = 2  # batches ahead, where AUTOTUNE begins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,13 +81,12 @@ class Setting:
 
     def of(self, pipeline: Pipeline) -> Pipeline:
         """Returns a pipeline from `opened` with the setting."""
-        placed = placement.with_cache(pipeline, self.cache)
-        calls = self.tuning.num_parallel_maps
-        parted = placement.parted_map(pipeline, self.cache)
-        if isinstance(calls, tuple) and parted is not None:
-            calls = calls[: parted + 1] + calls[parted:]
-        tuned = dataclasses.replace(self.tuning, num_parallel_maps=calls)
-        return dataclasses.replace(placed, tuning=tuned)
+        placed, tuning = placement.with_cache(pipeline, self.cache), self.tuning
+        if self.cache is not None and isinstance(tuning.num_parallel_maps, tuple):
+            # A file of an earlier version: its numbers are those without the cache.
+            calls = max(tuning.num_parallel_maps)
+            tuning = dataclasses.replace(tuning, num_parallel_maps=calls)
+        return dataclasses.replace(placed, tuning=tuning)
 
 
 def of_pipeline(pipeline: Pipeline) -> Setting:
@@ -170,147 +164,29 @@ def autotuned(budget: Budget) -> Setting:
     )
 
 
-def closed_form(
-    pipeline: Pipeline,
-    profile: PipelineProfile | None,
-    budget: Budget,
-    *,
-    cache: Placement | None = None,
+def with_most_calls(
+    budget: Budget, batch_bytes: int, *, cache: Placement | None = None
 ) -> Setting:
-    """Returns the setting that the costs of the stages ask for.
+    """Returns the setting with four calls of a map for a thread.
 
-    The threads allow the rate X: their number divided by the CPU-seconds of all stages.
-    A stage then has X times its own seconds of calls in flight (Little's law). The
-    stage gets twice as many calls, so that a thread at the end of a call finds another
-    call. The formula is the closed form of the linear program in Kuchnik et al.,
-    "Plumber", MLSys 2022.
-
-    | map              | gets calls enough to                                        |
-    |------------------|-------------------------------------------------------------|
-    | before the cache | fill the cache: a call for each thread, and no more, as a   |
-    |                  | full cache leaves the map idle                              |
-    | after the cache  | keep all threads busy, the most calls: once the cache is    |
-    |                  | full, the map may be the only costly stage. Its own cost is |
-    |                  | below the measurement noise beside the cached ops           |
+    More calls than threads make up for their way from thread to thread, which costs
+    more than elements of microseconds. After a cache the map may be the only costly
+    stage; before a cache it is idle once the cache is full. A map of batches has at
+    most a call for a thread, see `Tuning.num_parallel_maps`.
 
     Args:
-        pipeline: The pipeline without tuning, see `opened`.
-        profile: The profile of the same pipeline. Without the costs each map gets the
-            calls that keep all threads busy, and one batch is made ahead.
         budget: The budget of the pipeline.
+        batch_bytes: Bytes of a batch. With a cache two batches are made ahead, if
+            the memory holds eight.
         cache: Where a cache stands; None for no cache.
     """
-    calls = [_SLACK * budget.num_threads] * len(_most_calls(pipeline, budget))
-    if profile is not None:
-        cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
-        rate = budget.num_threads / max(cpu, 1e-9)
-        seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
-        numbers = [n for n, s in enumerate(pipeline.stages, 1) if isinstance(s, Map)]
-        calls = [max(1, math.ceil(_SLACK * rate * seconds[n])) for n in numbers]
-    maps = tuple(map(min, calls, _most_calls(pipeline, budget)))
-    if cache is not None:
-        cached = placement.num_cached_maps(pipeline, cache)
-        placed = placement.with_cache(pipeline, cache)
-        most_calls = _most_calls(placed, budget)[-len(maps) :]
-        maps = (*[budget.num_threads] * cached, *most_calls[cached:])
-    return Setting(
-        cache=cache,
-        tuning=Tuning(
-            num_parallel_maps=maps or 1,
-            prefetch_buffer_size=min(_DEPTH, most_batches(profile, budget)),
-            private_threadpool_size=budget.num_threads,
-            ram_budget_bytes=budget.ram_bytes,
-        ),
-    )
-
-
-def with_more_calls(setting: Setting, pipeline: Pipeline, budget: Budget) -> Setting:
-    """Returns a setting for elements of microseconds: twice the calls, a batch ahead.
-
-    Elements of microseconds cost less than their way from thread to thread, so the
-    costs of the stages ask for too few calls.
-    """
-    calls = setting.tuning.num_parallel_maps
-    if isinstance(calls, tuple):
-        most = _most_calls(pipeline, budget)
-        calls = tuple(min(2 * n, m) for n, m in zip(calls, most, strict=True))
+    is_ahead = cache is not None and 8 * batch_bytes <= budget.ram_bytes
     tuning = dataclasses.replace(
-        setting.tuning, num_parallel_maps=calls, prefetch_buffer_size=1
+        autotuned(budget).tuning,
+        num_parallel_maps=_MOST_CALLS * budget.num_threads,
+        prefetch_buffer_size=2 if is_ahead else 1,
     )
-    return dataclasses.replace(setting, tuning=tuning)
-
-
-def _most_calls(pipeline: Pipeline, budget: Budget) -> list[int]:
-    """Returns the most calls of the maps, in order.
-
-    After `Batch` a call holds a batch, so a thread has at most a single call.
-    """
-    most, calls = budget.num_threads * _MOST_CALLS, []
-    for stage in pipeline.stages:
-        if isinstance(stage, Batch):
-            most = budget.num_threads
-        elif isinstance(stage, Map):
-            calls.append(most)
-    return calls
-
-
-def most_batches(profile: PipelineProfile | None, budget: Budget) -> int:
-    """Returns how many batches a quarter of the memory holds, at least 1."""
-    if profile is None:
-        return 1
-    size = profile.stages[-1].bytes_out_per_output
-    if math.isnan(size) or size < 1:
-        return _DEPTH
-    return max(1, int(budget.ram_bytes / 4 / size))
-
-
-def grid(
-    pipeline: Pipeline, budget: Budget, caches: Sequence[Placement | None]
-) -> list[Setting]:
-    """Returns a coarse grid over the whole space, for an exhaustive search.
-
-    Args:
-        pipeline: The pipeline without tuning, see `opened`.
-        budget: The budget of the pipeline.
-        caches: Where a cache may stand; None is no cache.
-    """
-    calls = [
-        sorted({min(n, most) for n in (1, budget.num_threads, 2 * budget.num_threads)})
-        for most in _most_calls(pipeline, budget)
-    ]
-    if len(calls) > 1:
-        calls = [sorted({counts[0], counts[-1]}) for counts in calls]
-    fuse = (True, False) if can_fuse(pipeline) else (True,)
-    reads = (1, 4) if reads_files(pipeline) else (1,)
-    points = itertools.product(reads, itertools.product(*calls), (1, 4), fuse, caches)
-    return [
-        Setting(
-            tuning=Tuning(
-                num_parallel_reads=num_reads,
-                num_parallel_maps=maps or 1,
-                prefetch_buffer_size=depth,
-                fuse_map_and_batch=fused,
-                private_threadpool_size=budget.num_threads,
-                ram_budget_bytes=budget.ram_bytes,
-            ),
-            cache=cache,
-        )
-        for num_reads, maps, depth, fused, cache in points
-    ]
-
-
-def reads_files(pipeline: Pipeline) -> bool:
-    """Checks whether a stage of the pipeline reads files."""
-    return any(hasattr(stage, "num_parallel_reads") for stage in pipeline.stages)
-
-
-def can_fuse(pipeline: Pipeline) -> bool:
-    """Checks whether tf.data can fuse a Map and the Batch right after it."""
-    pairs = itertools.pairwise(pipeline.stages)
-    return any(
-        isinstance(mapped, Map) and mapped.faults is None and isinstance(after, Batch)
-        for mapped, after in pairs
-    )
+    return Setting(tuning=tuning, cache=cache)
 
 
 def words(setting: Setting) -> str:
@@ -327,41 +203,38 @@ def words(setting: Setting) -> str:
 
 def held_bytes(
     pipeline: Pipeline,
-    setting: Setting,
-    profile: PipelineProfile | None,
-    cache_bytes: Mapping[int, int],
+    budget: Budget,
+    sizes: Mapping[int, int],
+    *,
+    batch_bytes: int,
+    batch_size: int,
 ) -> int:
-    """Returns the bytes of a setting's cache in RAM and of its buffers, when full.
+    """Returns the most bytes in the buffers beside a cache.
 
-    A buffer whose size AUTOTUNE chooses counts as nothing: tf.data keeps such buffers
-    within `Tuning.ram_budget_bytes`. The buffers of all other stages are as large as
-    in the profile.
+    These are two windows of encoded records, an example or a batch for each call of
+    each map, and two batches ahead.
 
     Args:
         pipeline: The pipeline without tuning, see `opened`.
-        setting: The setting.
-        profile: The profile of the same pipeline; None counts the cache alone.
-        cache_bytes: Bytes of a full cache, by the number of ops before the cache.
+        budget: The budget of the pipeline.
+        sizes: Bytes of a full cache, see `placement.sizes`.
+        batch_bytes: Bytes of a batch.
+        batch_size: Examples in a batch.
     """
-    cache, held = setting.cache, 0.0
-    if cache is not None and cache.where == "ram":
-        held += cache_bytes.get(cache.num_ops, 0)
-    if profile is None:
-        return int(held)
-    num_maps = 0
-    costs = {cost.number: cost for cost in profile.stages}
-    for position, stage in enumerate([None, *pipeline.stages]):
-        cost = costs[position]
-        size = cost.bytes_out_per_output / cost.visit_ratio if cost.visit_ratio else 0
-        if isinstance(stage, Map):
-            count = setting.tuning.num_parallel_calls(num_maps)
-            num_maps += 1
-        elif isinstance(stage, Prefetch):
-            count = setting.tuning.prefetch_buffer_size
-        else:
-            count, size = 1, cost.buffered_bytes
-        held += count * size if count != AUTOTUNE and math.isfinite(size) else 0.0
-    return int(held)
+    source = pipeline.source
+    if not sizes or not isinstance(source, TFRecordSource):
+        return 0
+    num_records = source.order.num_records
+    held = 2 * sizes[0] * min(1.0, source.window_size / num_records) + 2 * batch_bytes
+    size = max(
+        batch_bytes / batch_size, *(each / num_records for each in sizes.values())
+    )
+    calls = _MOST_CALLS * budget.num_threads
+    for stage in pipeline.stages:
+        if isinstance(stage, Batch):
+            size, calls = batch_bytes, budget.num_threads
+        held += size * calls if isinstance(stage, Map) else 0
+    return math.ceil(held)
 
 
 def admitted(

@@ -21,18 +21,18 @@ class Deadline:
     """The time for a search, shown as a progress bar.
 
     Args:
-        limit: Seconds; None is as many as the search needs.
+        limit: Seconds.
         clock: Returns seconds.
     """
 
     def __init__(
-        self, limit: float | None, *, clock: Callable[[], float] = time.monotonic
+        self, limit: float, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clock = clock
-        self.limit = math.inf if limit is None else limit
+        self.limit = limit
         self.is_given_up = False
         self._start = clock()
-        total = None if limit is None else max(1, math.ceil(limit))
+        total = max(1, math.ceil(limit))
         self.bar = tqdm.tqdm(total=total, unit="s", file=sys.stderr, disable=None)
 
     def show(self, what: str) -> None:

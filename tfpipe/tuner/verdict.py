@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tfpipe.profiling.host_share import QUIET_SHARE
 from tfpipe.tuner.race import Turns
 
-GIVEN, AUTOTUNE, BEST = "as given", "AUTOTUNE", "the best so far"
+GIVEN, AUTOTUNE = "as given", "AUTOTUNE"
 
 # A winner is at least so many times as fast: less is the noise of a race.
 GAIN = 1.03

@@ -442,7 +442,6 @@ CALLED = [
             "num_local_ranks": SIZE,
             "any_order": SWITCH,
             "time_limit": SECONDS,
-            "exhaustive": SWITCH,
         },
     ),
     (

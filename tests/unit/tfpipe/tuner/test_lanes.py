@@ -23,6 +23,9 @@ class Runner:
     def pull(self, num_elements):
         self.pulled += num_elements
 
+    def pull_for(self, seconds):
+        return int(100 * seconds)
+
     def close(self):
         self.is_open = False
 
@@ -40,49 +43,50 @@ def built(monkeypatch):
     return pipelines
 
 
-def of_given(given, *, time_left=lambda: 9.0):
-    return lanes.Lanes(given, space.opened(given), time_left)
+def of_given(given, *, left=lambda part=1.0: 9.0):
+    deadline = types.SimpleNamespace(
+        clock=lambda: 0.0, left=left, show=lambda what: None, limit=100.0
+    )
+    return lanes.Lanes(given, space.opened(given), deadline)
 
 
-def test_settings_are_built_once_share_a_cache_and_fill_it(
+def test_caches_are_filled_and_those_of_the_search_are_closed(
     built, data_dir, monkeypatch
 ):
-    closed = []
+    closed, released = [], []
     monkeypatch.setattr(tfpipe.Cache, "close", lambda cache: closed.append(cache))
+    release = race.release
+    monkeypatch.setattr(race, "release", lambda *all_: released.append(release(*all_)))
     own = tfpipe.Cache("ram")
     pipeline = decoded_again_and_again(data_dir)
     stages = [*pipeline.stages[:1], own, *pipeline.stages[1:]]
-    given = dataclasses.replace(pipeline, stages=stages)
-    tested = of_given(given)
-    one = Setting(tuning=tfpipe.Tuning(num_parallel_reads=1), cache=IN_RAM)
-    two = Setting(tuning=tfpipe.Tuning(num_parallel_reads=2), cache=IN_RAM)
+    tested = of_given(dataclasses.replace(pipeline, stages=stages))
+    cached = Setting(tuning=tfpipe.Tuning(num_parallel_reads=1), cache=IN_RAM)
     bare = Setting(tuning=tfpipe.Tuning())
 
-    runners = [tested.runner(setting) for setting in (None, one, two, bare, one)]
+    runners = [
+        tested.add(name, setting)
+        for name, setting in {"given": None, "cached": cached, "bare": bare}.items()
+    ]
 
-    assert len(built) == 4
-    assert runners[1] is runners[4]
     caches = [lanes.placement.caches(each) for each in built]
-    assert caches[1][0] is caches[2][0]
-    assert (caches[0], caches[3]) == ([own], [])
+    assert (caches[0], caches[2]) == ([own], [])
     # Eight batches of 4 records, and half of it again.
-    assert [each.pulled for each in runners] == [12, 12, 12, 0, 12]
-    tested.close_all_but({None, one})
+    assert [each.pulled for each in runners] == [12, 12, 0]
     tested.close()
-    tested._released.join()
+    released[0].join()
     assert not any(each.is_open for each in runners)
-    assert [each is caches[1][0] for each in closed] == [
-        True
-    ]  # that of the caller is not ours
+    assert len(closed) == 1
+    assert closed[0] is caches[1][0]
 
 
 def test_filling_ends_with_the_time(built, data_dir):
-    left = iter([2.0, 1.0, 0.0])
+    left = iter([2.0, 2.0, 1.0, 0.0])
     tested = of_given(
-        decoded_again_and_again(data_dir), time_left=lambda: next(left, -1.0)
+        decoded_again_and_again(data_dir), left=lambda part=1.0: next(left, -1.0)
     )
 
-    runner = tested.runner(Setting(tuning=tfpipe.Tuning(), cache=IN_RAM))
+    runner = tested.add("a", Setting(tuning=tfpipe.Tuning(), cache=IN_RAM))
 
     assert runner.pulled == 2
 
@@ -93,16 +97,18 @@ def test_a_fast_pipeline_races_on_more_records(data_dir):
         pipeline, stages=[*pipeline.stages[:1], tfpipe.Cache("ram")]
     )
     tested = of_given(pipeline)
-    for rate, num_batches in [(1.0, 8), (100.0, 75)]:
-        tested.fill_for(types.SimpleNamespace(rate=types.SimpleNamespace(median=rate)))
+    assert tested.num_batches == 8
 
-        assert tested.num_batches == num_batches
-        first = lanes.first_records(cached, tested.num_batches)
+    tested.fill_for(Runner())
+
+    assert tested.num_batches == 75
+    for num_batches in (8, 75):
+        first = lanes.first_records(cached, num_batches)
         assert first.window_size == min(1024, num_batches * 4)
     assert lanes.first_records(pipeline, 8) is None
 
 
 def test_the_end_of_a_search_waits_for_no_blocked_element():
-    thread = race.release([], None)
+    thread = race.release([], [])
 
     assert thread.daemon

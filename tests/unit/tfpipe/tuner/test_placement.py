@@ -90,14 +90,6 @@ def test_a_cache_is_moved_not_doubled(pipelines):
     assert placement.of_pipeline(made) == second
 
 
-@pytest.mark.parametrize(("num_ops", "parted"), [(0, None), (2, 0), (3, None)])
-def test_the_map_that_becomes_two_is_known(pipelines, num_ops, parted):
-    place = placement.Placement(where="ram", num_ops=num_ops)
-
-    assert placement.parted_map(pipelines["eval"], place) == parted
-    assert placement.parted_map(pipelines["eval"], None) is None
-
-
 def test_so_many_ops_must_be_there(pipelines):
     with pytest.raises(ValueError, match="at most the 3 ops of all maps, got 4"):
         placement.num_bytes(pipelines["eval"], 4)

@@ -211,7 +211,13 @@ def test_an_element_of_any_structure_is_read():
     ragged = tf.ragged.constant([[1, 2], [3]])
     dataset = tf.data.Dataset.from_tensors({"a": (ragged, "text")}).repeat()
 
-    race.Runner(dataset).pull(3)
+    runner = race.Runner(dataset)
+    runner.pull(3)
+
+    # Three values and three bounds of rows of 4 and 8 bytes, four characters.
+    assert runner.num_bytes() == 3 * 4 + 3 * 8 + 4
+    assert runner.num_examples is None
+    assert race.Runner(tf.data.Dataset.range(9).batch(3, True)).num_examples == 3
 
 
 def test_released_datasets_end_before_their_caches():
@@ -223,10 +229,8 @@ def test_released_datasets_end_before_their_caches():
 
     runner = race.Runner(tf.data.Dataset.range(10**9))
 
-    first = race.release([runner], None, caches=[Cache()])
-    race.release([], first).join()
+    race.release([runner], [Cache()]).join()
 
-    assert not first.is_alive()
     assert ended == [True]
 
 

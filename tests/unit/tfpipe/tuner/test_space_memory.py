@@ -1,42 +1,37 @@
 """tfpipe.tuner.space: what settings hold, and which caches fit."""
 
-import types
+import dataclasses
 
 import pytest
 
 import tfpipe
-from tests.support.data.artificial import Busy, Numbers, cost_of
+from tests.support.data.artificial import Numbers, decoded_again_and_again
 from tfpipe.tuner import space
-from tfpipe.tuner.placement import Placement
-from tfpipe.tuner.space import Budget, Setting
+from tfpipe.tuner.space import Budget
 
 
-def test_calls_batches_ahead_and_a_cache_in_ram_are_held():
-    pipeline = tfpipe.Pipeline(
-        Numbers(), [tfpipe.Map(Busy(1)), tfpipe.Batch(8), tfpipe.Prefetch()]
-    )
-    costs = [
-        cost_of(0, 0, buffered_bytes=5),
-        cost_of(1, 1, visit_ratio=8.0, bytes_out_per_output=80.0),
-        cost_of(2, 1, bytes_out_per_output=80.0),
-        cost_of(3, 1, bytes_out_per_output=80.0, buffered_bytes=999),
-    ]
-    profile = types.SimpleNamespace(stages=costs)
-    in_ram = Placement(where="ram", num_ops=0)
-    on_disk = Placement(where="disk", num_ops=0, directory="/d")
-    cases = [
-        ((4,), 3, None, 5 + 4 * 10 + 3 * 80),
-        ((4,), 3, in_ram, 5 + 4 * 10 + 3 * 80 + 1000),
-        ((4,), 3, on_disk, 5 + 4 * 10 + 3 * 80),
-        (-1, -1, None, 5),  # AUTOTUNE keeps to its own budget
-    ]
-    for calls, depth, cache, held in cases:
-        tuning = tfpipe.Tuning(num_parallel_maps=calls, prefetch_buffer_size=depth)
-        setting = Setting(tuning=tuning, cache=cache)
+def test_windows_calls_and_batches_ahead_are_held(data_dir):
+    pipeline = decoded_again_and_again(data_dir)
+    num_records = pipeline.source.order.num_records
+    budget = Budget(num_threads=2, ram_bytes=1)
 
-        assert space.held_bytes(pipeline, setting, profile, {0: 1000}) == held
+    def held(pipeline, sizes):
+        in_all = {num_ops: size * num_records for num_ops, size in sizes.items()}
+        return space.held_bytes(pipeline, budget, in_all, batch_bytes=400, batch_size=4)
 
-    assert space.held_bytes(pipeline, setting, None, {0: 1000}) == 0
+    # Two windows of the records, two batches, eight calls of each of the two maps.
+    records = 2 * num_records
+    assert held(pipeline, {0: 10}) == records * 10 + 800 + 16 * 100
+    assert held(pipeline, {0: 10, 3: 300}) == records * 10 + 800 + 16 * 300
+    source = dataclasses.replace(pipeline.source, window_size=num_records // 2)
+    short = dataclasses.replace(pipeline, source=source)
+    assert held(short, {0: 10}) == num_records * 10 + 800 + 16 * 100
+    # After Batch a call of a map holds a batch, two calls are made.
+    stages = [*pipeline.stages, tfpipe.Map(tfpipe.Flip())]
+    after = dataclasses.replace(pipeline, stages=stages)
+    assert held(after, {0: 10}) == held(pipeline, {0: 10}) + 2 * 400
+    # Without a place for a cache nothing need fit beside it.
+    assert held(pipeline, {}) == held(tfpipe.Pipeline(Numbers(), []), {0: 1}) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ def test_time_is_left_by_parts_of_the_limit():
 
     assert deadline.left(0.5) == pytest.approx(8)  # a reserve is kept
     assert deadline.left() == pytest.approx(56)
-    assert Deadline(None, clock=clock).left() == math.inf
 
 
 def test_work_that_ends_is_done_and_its_error_is_raised():
