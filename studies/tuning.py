@@ -8,8 +8,8 @@ setting, and does the search end in time? Does the profile of the pipeline with 
 predict the rates of other settings, or refuse to? A pipeline runs as it was, with
 AUTOTUNE, with the tuner's setting and with the best of the grid, in turns. Two more
 cases are given well already: one like the tuner's own setting, one with a cache, its
-fastest setting. The elements come from the train split of DIR; the images must be small, so
-that settings matter.
+fastest setting. The elements come from the train split of DIR; the images must be
+small, so that settings matter.
 
 The targets are `tuned_of_best` >= 0.95, `tuned_of_given` >= 0.97 (the two are often the
 same pipeline, and then differ by noise), `tune_seconds` <= 1.1 * --tune_seconds, and
