@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors, host
+from tfpipe.location import atomic
 
 AUTOTUNE = -1  # tf.data.AUTOTUNE, as a number to print
 
@@ -155,7 +156,7 @@ class Tuning:
         content = {"format": _FORMAT, "made_for": dict(made_for)}
         content |= {"tuning": dataclasses.asdict(self), **rest}
         text = json.dumps(content, indent=1) + "\n"
-        pathlib.Path(path).write_text(text, encoding="utf-8")
+        atomic.write(pathlib.Path(path), text.encode())
 
     @classmethod
     def load(

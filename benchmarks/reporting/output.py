@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.results import checks
 from tfpipe.cli import output as cli_output
+from tfpipe.location import atomic
 
 
 def now() -> datetime.datetime:
@@ -38,15 +39,8 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     document = sealed(result)
     for problem in checks.faults(document):
         print(f"Warning: {path} contradicts itself. {problem}", file=sys.stderr)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    text = json.dumps(document, indent=1, allow_nan=False)
+    atomic.write(path, f"{text}\n".encode())
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:

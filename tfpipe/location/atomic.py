@@ -12,6 +12,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import IO
 
+# Names of what a process has open; the name of a file behind one may be replaced.
+_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/")
+
 
 @contextlib.contextmanager
 def new_file(
@@ -37,7 +40,8 @@ def new_file(
             no locks between hosts. The block shares the lock of the folder.
 
     Raises:
-        OSError: If the file cannot be brought to the disk or renamed.
+        OSError: If the file cannot be brought to the disk or renamed. An error about
+            the temporary file names `path`.
     """
     with contextlib.ExitStack() as stack:
         if sweeps:
@@ -48,6 +52,10 @@ def new_file(
             if fsync:
                 sync(part)
             os.replace(part, path)
+        except OSError as error:
+            if error.filename == os.fspath(part):
+                error.filename, error.filename2 = os.fspath(path), None
+            raise
         finally:
             # A rename to another name of the same file leaves both names.
             part.unlink(missing_ok=True)
@@ -110,13 +118,17 @@ def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
     """Replaces a file in one step: a reader sees the old content or the new content.
 
     Args:
-        path: The file.
+        path: The file. A pipe or a device, such as /dev/stdout, gets the content.
         content: The new content.
         fsync: Whether to wait until content and name survive a power loss.
 
     Raises:
         OSError: If the file cannot be written.
     """
+    if str(path).startswith(_STREAMS) or (path.exists() and not path.is_file()):
+        with naming(path):
+            path.write_bytes(content)
+        return
     part = path.with_name(f".{path.name}.tmp")
     with naming(path), new_file(path, part=part, fsync=fsync):
         part.write_bytes(content)

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import pathlib
 import resource
 
 import pytest
@@ -43,6 +44,28 @@ def test_failure_while_replacing_leaves_the_old_content(tmp_path):
 
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_names_the_file_and_no_hidden_one(tmp_path):
+    path = tmp_path / "missing" / "file"
+
+    with pytest.raises(FileNotFoundError) as caught:
+        atomic.write(path, b"new")
+
+    assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+
+
+def test_a_pipe_and_what_is_open_get_the_content(tmp_path, capfd):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    atomic.write(tmp_path / "pipe", b"new")
+    assert os.read(reader, 9) == b"new"
+    os.close(reader)
+
+    atomic.write(pathlib.Path("/dev/stdout"), b"a page")
+    assert capfd.readouterr().out == "a page"
+    atomic.write(pathlib.Path("/dev/null"), b"a page")
+    assert pathlib.Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize("has_old", [True, False])
