@@ -22,7 +22,6 @@ from benchmarks.reporting import output, page
 from benchmarks.results import collection as results
 from tfpipe import cli
 from tfpipe.errors import count_of
-from tfpipe.location import atomic
 from tfpipe.pages import frame
 
 
@@ -54,7 +53,7 @@ def run(options: ReportOptions) -> None:
             "The page needs Jinja2 and vl-convert-python, which must be installed: "
             f"{error}. Install them with: pip install 'tfpipe[report]'"
         ) from error
-    atomic.write(path, text.encode())
+    output.write_text(text, path)
     parts = (collection.results, collection.sweeps, collection.advice)
     num_results = sum(map(len, parts))
     result = {

@@ -16,7 +16,6 @@ from typing import Any
 
 from benchmarks.results import checks
 from tfpipe.cli import output as cli_output
-from tfpipe.location import atomic
 
 
 def now() -> datetime.datetime:
@@ -39,8 +38,26 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     document = sealed(result)
     for problem in checks.faults(document):
         print(f"Warning: {path} contradicts itself. {problem}", file=sys.stderr)
-    text = json.dumps(document, indent=1, allow_nan=False)
-    atomic.write(path, f"{text}\n".encode())
+    write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: pathlib.Path) -> None:
+    """Writes a file, which is never half written under its name."""
+    if path.exists() and not path.is_file():  # a pipe or a device
+        path.write_text(text, encoding="utf-8")
+        return
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import pathlib
+import resource
 
 import pytest
 
@@ -49,3 +51,22 @@ def test_a_finite_result_is_written_as_it_is(capsys):
     assert _parse(capsys.readouterr().out) == {"a": [1, 2.5, {"b": "nan"}]}
     with pytest.raises(ValueError, match="NaN is not JSON"):
         _parse(json.dumps(RESULT))
+
+
+def test_a_text_is_written_whole_or_not_at_all(tmp_path):
+    """As on a full disk: the operating system stops the write after 4 kB."""
+    path = tmp_path / "page.html"
+    output.write_text("old", path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/page\.html'"):
+            output.write_text("x" * 100_000, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    output.write_text("nothing", pathlib.Path("/dev/null"))
+    assert pathlib.Path("/dev/null").is_char_device()
