@@ -5,6 +5,7 @@ epochs; its cache is damaged between batches. All batches are those of an untouc
 cache, no record counts as damaged, and a single line names the folder of the cache.
 """
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -45,24 +46,29 @@ def write(path: pathlib.Path, content: bytes) -> None:
         file.write(content)
 
 
-def of_each(pattern: str, harm):
-    def damage(folder: pathlib.Path) -> None:
+def of_files(pattern: str, harm, *, most: int | None = None):
+    """Harms each file, or the first `most`. The job may have just removed one."""
+
+    def damage(folder: pathlib.Path) -> int:
+        num_harmed = 0
         for path in files_of(folder, pattern):
-            harm(path)
+            if num_harmed != most:
+                with contextlib.suppress(FileNotFoundError):
+                    harm(path)
+                    num_harmed += 1
+        return num_harmed
 
     return damage
 
 
-def of_one(pattern: str, harm):
-    return lambda folder: [harm(path) for path in files_of(folder, pattern)[:1]]
-
-
-def remove_folder(folder: pathlib.Path) -> None:
+def remove_folder(folder: pathlib.Path) -> int:
     """Removes a folder whose user may at once make it again."""
-    if folder.exists():
-        aside = folder.with_name(f"{folder.name} aside")
-        folder.rename(aside)
-        shutil.rmtree(aside)
+    if not folder.exists():
+        return 0
+    aside = folder.with_name(f"{folder.name} aside")
+    folder.rename(aside)
+    shutil.rmtree(aside)
+    return 1
 
 
 def halve(path: pathlib.Path) -> None:
@@ -77,40 +83,41 @@ def replace(path: pathlib.Path, content: bytes) -> None:
 
 SHARDS = "*/shards/train-*"
 SHARD_CACHE = {
-    "a shard is removed": of_one(SHARDS, pathlib.Path.unlink),
-    "each shard is removed": of_each(SHARDS, pathlib.Path.unlink),
-    "each shard is cut": of_each(SHARDS, halve),
-    "each shard is empty": of_each(SHARDS, lambda path: os.truncate(path, 0)),
-    "bits flip": of_each(SHARDS, flip),
-    "bytes are zeros": of_each(SHARDS, lambda p: write(p, bytes(p.stat().st_size))),
+    "a shard is removed": of_files(SHARDS, pathlib.Path.unlink, most=1),
+    "each shard is removed": of_files(SHARDS, pathlib.Path.unlink),
+    "each shard is cut": of_files(SHARDS, halve),
+    "each shard is empty": of_files(SHARDS, lambda path: os.truncate(path, 0)),
+    "bits flip": of_files(SHARDS, flip),
+    "bytes are zeros": of_files(SHARDS, lambda p: write(p, bytes(p.stat().st_size))),
     "the folder is removed": remove_folder,
-    "a split is removed": lambda folder: [
+    "a split is removed": lambda folder: sum(
         remove_folder(path) for path in folder.glob("????????*") if path.is_dir()
-    ],
+    ),
 }
 
 # The files of `tfpipe.Cache("disk")`, whole in a folder for each content.
 ROWS = "????????*/*"
 DISK_CACHE = {
-    "a file is cut": of_one(ROWS, halve),
-    "each file is cut": of_each(ROWS, halve),
-    "each file is empty": of_each(ROWS, lambda path: os.truncate(path, 0)),
-    "each file is removed": of_each(ROWS, pathlib.Path.unlink),
-    "bits flip": of_each(ROWS, flip),
-    "bytes are zeros": of_each(ROWS, lambda p: write(p, bytes(p.stat().st_size))),
+    "a file is cut": of_files(ROWS, halve, most=1),
+    "each file is cut": of_files(ROWS, halve),
+    "each file is empty": of_files(ROWS, lambda path: os.truncate(path, 0)),
+    "each file is removed": of_files(ROWS, pathlib.Path.unlink),
+    "bits flip": of_files(ROWS, flip),
+    "bytes are zeros": of_files(ROWS, lambda p: write(p, bytes(p.stat().st_size))),
     "the folder is removed": remove_folder,
 }
 
 
-def read(pipeline, harm=lambda: None):
+def read(pipeline, harm=None):
     """The batches of several epochs; `harm` is called between some of the batches."""
-    batches = []
+    batches, num_harmed = [], 0
     iterator = pipeline.build(num_epochs=NUM_EPOCHS).as_numpy_iterator()
     for number in itertools.count():
-        if number in DAMAGED_BEFORE:
-            harm()
+        if harm and number in DAMAGED_BEFORE:
+            num_harmed += harm()
         batch = next(iterator, None)
         if batch is None:
+            assert num_harmed or not harm
             return batches
         batches.append(batch)
 
