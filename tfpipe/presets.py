@@ -26,7 +26,7 @@ from tfpipe.reading.order import Remainder
 from tfpipe.reading.read_path import WholeBatches
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
-from tfpipe.shards import index, side_files
+from tfpipe.shards import catalog, index
 from tfpipe.stages.basic import Prefetch
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
@@ -413,7 +413,7 @@ def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
     """
     short_side = source.split_index.median_short_side
     folder = source.index_folder
-    if short_side is None and side_files.has_lost_index(folder):
+    if short_side is None and catalog.has_lost_index(folder):
         raise errors.BadIndexError(
             f"{index.INDEX_NAME} must be beside {index.CATALOG_NAME} in {folder}: the "
             "sizes of images decide how to decode them. Copy the index again, or run "

@@ -15,7 +15,7 @@ from tfpipe import errors
 from tfpipe.native import entry_file, op as native_op, record_op
 from tfpipe.ops import boxes, identity, labels, other_formats, stated_sizes
 from tfpipe.ops.basic import Example
-from tfpipe.shards import first_record, image_record, label_rows
+from tfpipe.shards import first_record, image_record
 from tfpipe.shards.index import Index
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def _require_lists(op: Parse, source: "TFRecordSource") -> None:
     if len(first) < 2:
         return
     num_classes = op.num_classes or source.index.num_classes or None
-    if label_rows.is_one_hot([first, *rows], num_classes):
+    if first_record.is_one_hot([first, *rows], num_classes):
         raise ValueError(
             f"Parse.label_key names {op.label_key!r}, which holds rows of "
             f"{len(first)} numbers, 0 or 1, and no lists of labels; the first is "

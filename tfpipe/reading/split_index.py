@@ -34,7 +34,6 @@ from tfpipe.shards import (
     index,
     records,
     scan,
-    side_files,
 )
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.ranges import RecordRanges
@@ -289,7 +288,7 @@ class SplitIndex:
             metadata.check_sizes(files, self.shards)
         else:
             _ = self._times_of_checked  # raises for a wrong shard
-        side_files.check_catalog(self.whole, self.storage.folder, is_opening=True)
+        catalog.check_catalog(self.whole, self.storage.folder, is_opening=True)
 
     def first_records(
         self, count: int, *, numbers: Ints | None = None
@@ -368,7 +367,7 @@ class SplitIndex:
                 " Convert the data set with a command of converters, or give weights "
                 "of records."
             )
-        side_files.check_catalog(self.whole, self.storage.folder)
+        catalog.check_catalog(self.whole, self.storage.folder)
         columns = index.load_catalog(self.storage.folder, self.split, ["label"])
         return columns["label"].astype(np.int64) - self.whole.label_base
 
@@ -406,7 +405,7 @@ class SplitIndex:
         """
         if self._scan is not None:
             return None
-        side_files.check_catalog(self.whole, self.storage.folder)
+        catalog.check_catalog(self.whole, self.storage.folder)
         return catalog.median_short_side(self.storage.folder, self.split)
 
     @functools.cached_property

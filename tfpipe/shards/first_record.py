@@ -1,14 +1,15 @@
 """The first record of shards, compared with the features to be read from all records.
 
 In: shards, and the keys, kinds and lengths of the features to parse. Out: an error with
-the features of the record, before anything is trained; the labels of the first records.
-Imports no TensorFlow.
+the features of the record, before anything is trained; the labels of the first records,
+and whether they are rows of 0 and 1, by one rule for converters and `Parse`. Imports no
+TensorFlow.
 """
 
 import contextlib
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfpipe import errors
 from tfpipe.shards.example import Feature, decode_example
@@ -63,6 +64,33 @@ def values(records: Iterable[tuple[str, Record]], key: str) -> Iterator[list[int
             feature = decode_example(record.data).get(key)
             if feature is not None and feature.kind == "int64":
                 yield feature.values
+
+
+def is_one_hot(rows: Iterable[Sequence[int]], num_classes: int | None) -> bool:
+    """Whether rows of numbers are one-hot or multi-hot rows, not lists of labels.
+
+    Args:
+        rows: The numbers of the records.
+        num_classes: Number of classes, if it is known.
+
+    Returns:
+        Whether all numbers are 0 or 1, and all rows are as long as there are classes.
+        Without a known number of classes, any shared length above 2 is enough.
+
+    >>> is_one_hot([[0, 1, 0], [1, 1, 0]], None), is_one_hot([[0, 1], [1]], None)
+    (True, False)
+    """
+    lengths: set[int] = set()
+    values: set[int] = set()
+    for row in rows:
+        lengths.add(len(row))
+        values.update(row)
+        if len(lengths) > 1 or not values <= {0, 1}:
+            return False
+    if not lengths:
+        return False
+    (length,) = lengths
+    return length == num_classes if num_classes is not None else length > 2
 
 
 def _first(records: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None:

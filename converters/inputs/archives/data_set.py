@@ -22,7 +22,7 @@ from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import metadata
-from tfpipe.shards import catalog as catalogs, index, side_files
+from tfpipe.shards import catalog as catalogs, index
 from tfpipe.shards.sql import PARQUET, PARQUET_ROWS
 
 
@@ -123,7 +123,7 @@ def _records(
     """
     if not (folder / index.CATALOG_NAME).exists():
         return {}
-    side_files.check_catalog(known, folder)
+    catalogs.check_catalog(known, folder)
     query = (
         "SELECT split, shard, filename, file_row_number "
         f"FROM {PARQUET_ROWS} ORDER BY split, shard, byte_offset"

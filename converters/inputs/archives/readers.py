@@ -32,7 +32,7 @@ from tfpipe.cli import progress
 from tfpipe.location import parts
 from tfpipe.location.browse import Folder
 from tfpipe.location.location import Location
-from tfpipe.shards import label_rows
+from tfpipe.shards import first_record
 from tfpipe.shards.split_names import split_of_name
 
 # Begins a row of 0 and 1 as the class of an image, until the end of the list.
@@ -271,7 +271,7 @@ def _without_rows(listed: Listed) -> Listed:
     rows = {name: name.removeprefix(_ROW) for name in names if name.startswith(_ROW)}
     if not rows:
         return listed._replace(splits=ordered(listed.splits))
-    if len(rows) < len(names) or not label_rows.is_one_hot(
+    if len(rows) < len(names) or not first_record.is_one_hot(
         [[*map(int, row)] for row in rows.values()], None
     ):
         raise ValueError(

@@ -32,7 +32,7 @@ from tfpipe import errors
 from tfpipe.location import limits
 from tfpipe.location.files import Files
 from tfpipe.location.location import Location, shown, written_scheme
-from tfpipe.shards import label_rows
+from tfpipe.shards import first_record
 from tfpipe.shards.split_names import SPLIT_WORDS, split_of_name
 from tfpipe.shards.sql import PARQUET, one_file, quoted
 
@@ -208,7 +208,7 @@ def _labels(ask: _Ask, kind: str, separator: str | None) -> tuple[str, int]:
         batches = ask(f"DISTINCT {row}", "WHERE label IS NOT NULL")
         rows = (each for (each,) in itertools.chain.from_iterable(batches))
         first = next(rows, ())
-        if label_rows.is_one_hot(itertools.chain([first], rows), None):
+        if first_record.is_one_hot(itertools.chain([first], rows), None):
             length = len(first)
             return f"list_filter(range({length}), lambda n: {row}[n + 1] = 1)", length
     base = kind.removesuffix("[]")

@@ -104,3 +104,24 @@ def test_numbers_of_the_first_sound_records() -> None:
     assert [*first_record.values([*others, *many], "label")] == [[3]] * (
         first_record.MAX_LOOKED_AT - len(others)
     )
+
+
+def test_rows_are_told_from_lists_of_labels() -> None:
+    for rows, num_classes, is_one_hot in (
+        ([[0, 1, 0], [1, 1, 0]], None, True),
+        ([[0, 1, 0], [1, 1, 0]], 3, True),
+        ([[0, 1, 0], [1, 1, 0]], 4, False),
+        ([[0, 1]], None, False),  # two labels as well
+        ([[0, 1]], 2, True),
+        ([[1], [0]], None, False),
+        ([[1, 1, 1]], None, True),
+        ([[0, 0, 0]], None, True),
+        ([[0, 1, 2]], None, False),
+        ([[0, 1, -1]], None, False),
+        ([[0, 1, 0], [1, 0]], None, False),
+        ([[0, 1, 0], [1, 0]], 3, False),
+        ([], None, False),
+        ([], 0, False),
+    ):
+        case = rows, num_classes
+        assert first_record.is_one_hot(rows, num_classes) is is_one_hot, case

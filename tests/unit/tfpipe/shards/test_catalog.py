@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from tfpipe import errors
-from tfpipe.shards import index, side_files
+from tfpipe.shards import catalog, index
 
 CONTENT = b"PAR1 of ten"
 WHOLE = index.Index(
@@ -47,12 +47,12 @@ def test_a_catalog_of_other_bytes_is_refused(
     content: bytes | None,
     said: str,
 ) -> None:
-    monkeypatch.setattr(side_files, "_MOST_AT_OPENING", most)
+    monkeypatch.setattr(catalog, "_MOST_AT_OPENING", most)
     if content is not None:
         (tmp_path / index.CATALOG_NAME).write_bytes(content)
 
     def check() -> None:
-        side_files.check_catalog(WHOLE, tmp_path, is_opening=is_opening)
+        catalog.check_catalog(WHOLE, tmp_path, is_opening=is_opening)
 
     if said:
         with pytest.raises(errors.BadIndexError, match=f"{tmp_path}.*{said}"):
@@ -65,12 +65,12 @@ def test_a_catalog_of_other_bytes_is_refused(
 def test_a_catalog_that_the_index_does_not_state_is_not_read(
     tmp_path: pathlib.Path, files: dict[str, index.File] | None
 ) -> None:
-    side_files.check_catalog(dataclasses.replace(WHOLE, files=files), tmp_path)
+    catalog.check_catalog(dataclasses.replace(WHOLE, files=files), tmp_path)
 
 
 def test_a_lost_index_is_told_by_its_catalog(tmp_path: pathlib.Path) -> None:
-    assert not side_files.has_lost_index(tmp_path)
+    assert not catalog.has_lost_index(tmp_path)
     (tmp_path / index.CATALOG_NAME).touch()
-    assert side_files.has_lost_index(tmp_path)
+    assert catalog.has_lost_index(tmp_path)
     (tmp_path / index.INDEX_NAME).touch()
-    assert not side_files.has_lost_index(tmp_path)
+    assert not catalog.has_lost_index(tmp_path)
