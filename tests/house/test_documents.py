@@ -143,7 +143,7 @@ def _command_lines() -> Iterator[tuple[str, list[str]]]:
 def _unknown_flags() -> Iterator[str]:
     commands: dict[str, set[str]] = {}
     for name, command in names.commands_of(""):
-        common = {"help", "helpfull", *(flag for flag, _ in flags.common())}
+        common = {"help", "helpfull", *(flag.name for flag in flags.common())}
         known = commands.setdefault(name, common)
         known |= {option.name for option in command.flags}
     commands |= {module: commands[n] for n, module in names.MODULES.items()}

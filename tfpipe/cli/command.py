@@ -188,7 +188,8 @@ def _answer(asked: str, commands: Sequence[Command], say: Say, words: list[str])
             parts += help_texts.parts_of(options, each.groups)
     doc = say(commands[0].doc)
     if _HELP[asked]:
-        return help_texts.full(doc, parts, flags.common())
+        common = [(flag.name, flag.help or "") for flag in flags.common()]
+        return help_texts.full(doc, parts, common)
     return help_texts.short(doc, parts)
 
 

@@ -27,12 +27,33 @@ from typing import Any
 from tfpipe import errors
 
 _KEY = "flag"
+_BOUNDS = ("least", "most", "above", "below")
 _TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flag:
-    """The words of a field about its flag; `flag` describes each of them."""
+    """The words of a field about its flag.
+
+    Attributes:
+        help: Sentences about the flag. The first sentence stands alone in --help.
+        group: Title of the group in the help.
+        bounds: `least`, `most`, `above` and `below` of a number.
+        choices: The allowed texts and their values. Default: as the annotation says.
+        name: Name of the flag. Default: the name of the field.
+        parse: Turns the text into the value, or raises ValueError with a message that
+            follows the name of the flag, "must be ..., got ...", or begins with it.
+        shown: The value in the help, such as DIR. Default: by type and name.
+        repeated: Whether several values are given as several flags, and may have
+            commas.
+        url: Whether a text may be a URL. Otherwise a URL is refused, because the system
+            would take the URL for a folder.
+        needs: Flag without which this flag has no effect, such as --save or
+            --engine=ray.
+        variable: Variable of the environment with the value while the command works,
+            also for child processes.
+        is_argument: Whether the value is given without the name of the flag.
+    """
 
     help: str
     group: str = ""
@@ -52,58 +73,28 @@ def flag(
     default: Any,
     help: str,
     *,
-    group: str = "",
     choices: Sequence[str] | Mapping[str, Any] | None = None,
-    name: str | None = None,
-    parse: Callable[[str], Any] | None = None,
-    shown: str | None = None,
-    repeated: bool = False,
-    url: bool = False,
-    needs: str = "",
-    variable: str = "",
-    **bounds: float,
+    **words: Any,
 ) -> Any:
     """Makes a field of options that is a flag of the command line.
 
     Args:
         default: Value without the flag.
-        help: Sentences about the flag. The first sentence stands alone in --help.
-        group: Title of the group in the help.
+        help: Sentences about the flag.
         choices: The allowed texts, or a mapping of the texts to their values.
-            Default: as the annotation says.
-        name: Name of the flag. Default: the name of the field.
-        parse: Turns the text into the value, or raises ValueError with a message that
-            follows the name of the flag, "must be ..., got ...", or begins with it.
-        shown: The value in the help, such as DIR. Default: by type and name.
-        repeated: Whether several values are given as several flags, and may have
-            commas.
-        url: Whether a text may be a URL. Otherwise a URL is refused, because the system
-            would take the URL for a folder.
-        needs: Flag without which this flag has no effect, such as --save or
-            --engine=ray.
-        variable: Variable of the environment with the value while the command works,
-            also for child processes.
-        bounds: `least`, `most`, `above` and `below` of a number.
+        words: The other attributes of `Flag`, and each of its `bounds` by name.
 
     Example:
         >>> num_steps: int | None = flag(None, "Steps to train.", least=1)
     """
     if choices is not None and not isinstance(choices, Mapping):
         choices = {text: text for text in choices}
-    about = Flag(
-        help=help,
-        group=group,
-        bounds=bounds,
-        choices=choices,
-        name=name,
-        parse=parse,
-        shown=shown,
-        repeated=repeated,
-        url=url,
-        needs=needs,
-        variable=variable,
-    )
-    return _field(default, {_KEY: about})
+    bounds = {name: words.pop(name) for name in _BOUNDS if name in words}
+    about = Flag(help=help, bounds=bounds, choices=choices, **words)
+    if isinstance(default, dict):
+        factory = default.copy
+        return dataclasses.field(default_factory=factory, metadata={_KEY: about})
+    return dataclasses.field(default=default, metadata={_KEY: about})
 
 
 def required(help: str, **more: Any) -> Any:
@@ -125,9 +116,7 @@ def argument(help: str, *, default: Any = dataclasses.MISSING, **more: Any) -> A
             given.
         more: As for `flag`.
     """
-    made = flag(default, help, **more)
-    about = dataclasses.replace(made.metadata[_KEY], is_argument=True)
-    return _field(default, {_KEY: about})
+    return flag(default, help, is_argument=True, **more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,12 +144,6 @@ def nested(
     """
     factory = _Nested(kind, make or kind, defaults)
     return dataclasses.field(default_factory=factory, metadata={_KEY: factory})
-
-
-def _field(default: Any, metadata: Mapping[str, Any]) -> Any:
-    if isinstance(default, dict):
-        return dataclasses.field(default_factory=default.copy, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
 
 
 def group(title: str) -> Callable[..., Any]:

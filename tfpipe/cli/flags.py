@@ -132,10 +132,8 @@ class _Flag(flags.Flag[Any]):
 def _values_of(kind: type) -> flags.FlagValues:
     """Returns the flags of options and of every command, not yet parsed."""
     values = _Values()  # type: ignore[no-untyped-call]
-    by_module = flags.FLAGS.flags_by_module_dict()
-    for module in _COMMON_MODULES:
-        for flag in by_module.get(module, ()):
-            values[flag.name] = flag
+    for flag in common():
+        values[flag.name] = flag
     for option in fields.options_of(kind):
         if not option.about.is_argument:
             values[option.name] = _Flag(option)
@@ -298,11 +296,7 @@ def mark_parsed() -> None:
     flags.FLAGS.mark_as_parsed()
 
 
-def common() -> list[tuple[str, str]]:
-    """Returns names and help of the flags of every command."""
+def common() -> "list[flags.Flag[Any]]":
+    """Returns the flags of every command."""
     by_module = flags.FLAGS.flags_by_module_dict()
-    return [
-        (flag.name, flag.help or "")
-        for module in _COMMON_MODULES
-        for flag in by_module.get(module, ())
-    ]
+    return [flag for name in _COMMON_MODULES for flag in by_module.get(name, ())]
