@@ -311,7 +311,7 @@ def open_source(
         known = _load(data_dir)
     if splits:
         for split in splits:
-            index.require_split(known, data_dir, split)
+            index.require_split(known.splits, data_dir, split)
         kept = {split: known.splits[split] for split in known.splits if split in splits}
         known = dataclasses.replace(known, splits=kept)
     for split in known.splits:

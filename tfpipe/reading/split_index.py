@@ -284,7 +284,7 @@ class SplitIndex:
         """
         location, files = self.storage.location, self.storage.files
         if files is not None and not location.is_local:
-            index.require_split(self.whole, location.shown, self.split)
+            index.require_split(self.whole.splits, location.shown, self.split)
             metadata.check_sizes(files, self.shards)
         else:
             _ = self._times_of_checked  # raises for a wrong shard

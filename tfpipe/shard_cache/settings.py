@@ -180,7 +180,7 @@ class ShardCache:
         names = list(whole.splits) if split is None else [split]
         num_bytes_total = 0
         for name in names:
-            index.require_split(whole, location.shown, name)
+            index.require_split(whole.splits, location.shown, name)
             num_bytes_total += sum(shard.num_bytes for shard in whole.splits[name])
         if not location.is_local:
             metadata.check_sizes(files, [s for n in names for s in whole.splits[n]])

@@ -16,7 +16,7 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import xxhash
@@ -293,7 +293,7 @@ def check(index: Index, data_dir: Path, split: str) -> list[int]:
         BadIndexError: If the split is unknown, or a shard is missing or has another
             size.
     """
-    require_split(index, data_dir, split)
+    require_split(index.splits, data_dir, split)
     times = []
     for shard in index.splits[split]:
         path = os.path.join(data_dir, shard.name)
@@ -312,17 +312,16 @@ def check(index: Index, data_dir: Path, split: str) -> list[int]:
     return times
 
 
-def require_split(index: Index, data_dir: Path, split: str) -> None:
-    """Checks that a data set has a split.
+def require_split(splits: Collection[str], data_dir: Path, split: str) -> None:
+    """Checks that a split is among those of a data set.
 
     Raises:
         BadIndexError: If the data set has no split of this name.
     """
-    if split not in index.splits:
+    if split not in splits:
         raise errors.BadIndexError(
             f"Unknown split {split!r} in {data_dir}: choose one of "
-            f"{', '.join(sorted(index.splits))}."
-            f"{errors.did_you_mean(str(split), index.splits)}"
+            f"{', '.join(sorted(splits))}.{errors.did_you_mean(str(split), splits)}"
         )
 
 

@@ -7,7 +7,6 @@ A TFRecord is: length (uint64, little endian), masked CRC-32C of the length, dat
 masked CRC-32C of the data. The data is a `tf.train.Example` (see `example`).
 """
 
-import contextlib
 import functools
 import os
 import struct
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import google_crc32c
 
 from tfpipe import errors
+from tfpipe.location import atomic
 from tfpipe.location.system_reads import pread
 from tfpipe.shards.example import Buffers
 
@@ -73,7 +73,7 @@ def scan(path: str | os.PathLike[str]) -> Iterator[RecordSpan]:
     """
     size = os.path.getsize(path)
     offset = record = 0
-    with open(path, "rb", buffering=0) as file, _named(path):
+    with open(path, "rb", buffering=0) as file, atomic.naming(path):
         header = pread(file.fileno(), HEADER_BYTES, 0)
         while offset < size:
             num_bytes = record_bytes(header)
@@ -91,16 +91,6 @@ def scan(path: str | os.PathLike[str]) -> Iterator[RecordSpan]:
             header = tail[FOOTER_BYTES:]
             offset += num_bytes
             record += 1
-
-
-@contextlib.contextmanager
-def _named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Gives an error of reading the name of the file."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or os.fspath(path)
-        raise
 
 
 class Record(NamedTuple):
@@ -140,7 +130,7 @@ def read(
     Raises:
         OSError: If the shard cannot be read.
     """
-    with open(path, "rb", buffering=0) as file, _named(path):
+    with open(path, "rb", buffering=0) as file, atomic.naming(path):
         read_at = functools.partial(pread, file.fileno())
         yield from read_from(
             read_at, os.path.getsize(path), byte_offsets=byte_offsets, on_bytes=on_bytes

@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,8 @@ import xxhash
 from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.shards import arrays, index, records, split_names
+from tfpipe.shards.index import Path
 from tfpipe.shards.records import Ints
-
-Path = str | os.PathLike[str]
 
 FOLDER_NAME = ".tfpipe"  # beside the shards; hidden from the globs of other readers
 
@@ -61,13 +60,9 @@ class ScannedIndex(index.Index):
         if name != "label_base":
             raise AttributeError(name)
         remedy = (
-            ""
-            if "files" in self.made_by
-            else (
-                " Or write an index with python -m converters.verify "
-                f"{self.name} --level=crc --write_index."
-            )
-        )
+            f" Or write an index with python -m converters.verify {self.name} "
+            "--level=crc --write_index."
+        ) * ("files" not in self.made_by)
         raise errors.BadIndexError(
             f"The shards in {self.name} have no index, so nothing says which label "
             "the first class has. Write parse=tfpipe.Parse(label_base=0), with your "
@@ -103,8 +98,7 @@ class Scan:
     is_damaged: npt.NDArray[np.bool_]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stamp:
+class _Stamp(NamedTuple):
     """Properties that recognize a scanned shard.
 
     Attributes:
@@ -251,11 +245,7 @@ def _tell_of_empty(
 def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
     """Returns the shards of a split; none may be missing or of another data set."""
     shards = find_shards(folder)
-    if split not in shards:
-        raise errors.BadIndexError(
-            f"Unknown split {split!r} in {folder}: choose one of "
-            f"{', '.join(sorted(shards))}.{errors.did_you_mean(split, shards)}"
-        )
+    index.require_split(shards, folder, split)
     parts = [name.removesuffix(".tfrecord").split("-of-") for name in shards[split]]
     numbers = [int(start[-5:]) for start, _ in parts]
     count = int(parts[0][1])
@@ -271,12 +261,7 @@ def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
 
 def _stamp(folder: pathlib.Path, name: str) -> _Stamp:
     status = (folder / name).stat()
-    return _Stamp(
-        name=name,
-        num_bytes=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        ctime_ns=status.st_ctime_ns,
-    )
+    return _Stamp(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _scan_shards(
@@ -370,7 +355,7 @@ def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
     for kept_in in _folders(folder):
         try:
             file = arrays.read((kept_in / f"{split}.npz").read_bytes())
-            columns = [file[f"stamp_{field}"].tolist() for field in _STAMP_FIELDS]
+            columns = [file[f"stamp_{field}"].tolist() for field in _Stamp._fields]
             bounds = np.cumsum(file["count"])[:-1]
             offsets = np.split(file["byte_offset"], bounds)
             crcs = np.split(file["data_crc"], bounds)
@@ -378,12 +363,8 @@ def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         for *fields, offset, crc in rows:
-            stamp = _Stamp(**dict(zip(_STAMP_FIELDS, fields, strict=True)))
-            kept[stamp] = _Records(byte_offsets=offset, data_crcs=crc)
+            kept[_Stamp(*fields)] = _Records(byte_offsets=offset, data_crcs=crc)
     return kept
-
-
-_STAMP_FIELDS = tuple(field.name for field in dataclasses.fields(_Stamp))
 
 
 def _keep(
@@ -402,8 +383,8 @@ def _keep(
     content = io.BytesIO()
     shards = [results[stamp] for stamp in stamps]
     columns = {
-        f"stamp_{field}": np.array([getattr(stamp, field) for stamp in stamps])
-        for field in _STAMP_FIELDS
+        f"stamp_{field}": np.array(values)
+        for field, values in zip(_Stamp._fields, zip(*stamps, strict=True), strict=True)
     }
     np.savez(
         content,

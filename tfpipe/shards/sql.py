@@ -2,7 +2,8 @@
 
 In: settings, or a text of any characters. Out: a connection that downloads nothing and
 ends at once on Ctrl-C; SQL that means the text and nothing else. DuckDB has no escape
-character: a quote is doubled, and all others stand for themselves. Imports nothing but
+character: a quote is doubled, and all others stand for themselves. A text or a path
+that is not Unicode is a ValueError, see `one_file` for paths. Imports nothing but
 Python's own modules until a connection is made.
 """
 
@@ -51,9 +52,6 @@ def connect(**settings: Any) -> "duckdb.DuckDBPyConnection":
 
     Args:
         settings: More settings of DuckDB, such as threads=2.
-
-    Raises:
-        ValueError: If a setting is a path that is not Unicode.
     """
     library = engine()
     config = {
@@ -93,19 +91,14 @@ def lock(
 
 @contextlib.contextmanager
 def connected(**settings: Any) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """Yields a connection of `connect`, whose queries Ctrl-C and SIGTERM end at once.
-
-    Raises:
-        KeyboardInterrupt: In place of any error, if such a signal came.
-        OSError: If the system refuses a file, see `system_error`.
-    """
+    """Yields a connection of `connect` in a `guarded` block."""
     with connect(**settings) as connection, guarded(connection):
         yield connection
 
 
 @contextlib.contextmanager
 def guarded(connection: "duckdb.DuckDBPyConnection") -> Iterator[None]:
-    """A block whose queries end at signals, and raise the errors of the system.
+    """A block whose queries Ctrl-C and SIGTERM end at once, with errors of the system.
 
     Raises:
         KeyboardInterrupt: In place of any error, if such a signal came.
@@ -193,11 +186,7 @@ class Interruptible:
 
 
 def quoted(text: str | os.PathLike[str]) -> str:
-    """Returns a text or a path as a literal of SQL.
-
-    Raises:
-        ValueError: If the text is not Unicode, such as a path whose bytes are no UTF-8.
-    """
+    """Returns a text or a path as a literal of SQL."""
     return "'" + _unicode(os.fspath(text)).replace("'", "''") + "'"
 
 
@@ -205,7 +194,7 @@ def identifier(name: str) -> str:
     """Returns the name of a column or table as an identifier of SQL.
 
     Raises:
-        ValueError: If the name is empty or not Unicode.
+        ValueError: If the name is empty.
     """
     if not name:
         raise ValueError("A name in SQL must have at least one character, got none.")
@@ -243,13 +232,13 @@ def read_files(
         kind: "parquet", "csv", "json" or "blob".
         paths: The files.
         options: More options, such as "header = true".
-
-    Raises:
-        ValueError: If a path is not Unicode, see `one_file`.
     """
-    files = ", ".join(quoted(one_file(path)) for path in paths)
     more = "".join(f", {option}" for option in options)
-    return f"read_{kind}([{files}], hive_partitioning = false{more})"
+    return f"read_{kind}([{_listed(paths)}], hive_partitioning = false{more})"
+
+
+def _listed(paths: Iterable[str | os.PathLike[str]]) -> str:
+    return ", ".join(quoted(one_file(path)) for path in paths)
 
 
 def read_lines(
@@ -261,9 +250,6 @@ def read_lines(
         paths: The files.
         types: Type of each column, by its name.
         options: More options.
-
-    Raises:
-        ValueError: If a path is not Unicode, see `one_file`.
     """
     columns = ", ".join(f"{identifier(k)}: {quoted(v)}" for k, v in types.items())
     named = (f"columns = {{{columns}}}", "format = 'newline_delimited'")
@@ -276,12 +262,8 @@ def about_parquet(what: str, *paths: str | os.PathLike[str]) -> str:
     Args:
         what: "metadata", "schema", "file_metadata" or "kv_metadata".
         paths: The files.
-
-    Raises:
-        ValueError: If a path is not Unicode, see `one_file`.
     """
-    files = ", ".join(quoted(one_file(path)) for path in paths)
-    return f"parquet_{what}([{files}])"
+    return f"parquet_{what}([{_listed(paths)}])"
 
 
 def column_types(connection: "duckdb.DuckDBPyConnection", rows: str) -> dict[str, str]:

@@ -20,11 +20,11 @@ import xxhash
 
 from tfpipe import errors
 from tfpipe.location import atomic
-from tfpipe.shards import generations, index
+from tfpipe.shards import generations, index, sql
 from tfpipe.shards.generations import identity
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
-from tfpipe.shards.sql import PARQUET, about_parquet, engine, one_file, quoted
+from tfpipe.shards.sql import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -84,7 +84,13 @@ class Chosen:
                 raise errors.BadSubsetError(
                     f"Column {name} of a subset must be >= 0, got {least.min()}."
                 )
-        _require_weights(self.weight)
+        weight = np.zeros(0) if self.weight is None else self.weight
+        wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+        if len(wrong):
+            raise errors.BadSubsetError(
+                "Column weight of a subset must hold finite numbers >= 0, got "
+                f"{weight[wrong[0]]}, the first of {len(wrong)}."
+            )
 
     def __len__(self) -> int:
         return len(self.shard)
@@ -132,56 +138,39 @@ class Chosen:
         return numbers
 
 
-def column_of(rows: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    """Returns a column without empty values.
+# By the type of a column: NumPy's kinds of its values, what they are, and their dtype.
+_VALUES = {
+    "VARCHAR": ("OU", "texts", object),
+    "INTEGER": ("iu", "whole numbers", np.int64),
+    "DOUBLE": ("iuf", "numbers", np.float64),
+}
+
+
+def _column(values: npt.NDArray[Any], name: str, kind: str) -> npt.NDArray[Any]:
+    """Returns a column of a type of `COLUMNS` as object, int64 or float64.
 
     Raises:
-        BadSubsetError: If the column has an empty value.
+        BadSubsetError: If the column has an empty value, or values of another kind.
     """
-    if np.any(getattr(rows[name], "mask", False)):
+    kinds, what, dtype = _VALUES[kind]
+    if np.any(getattr(values, "mask", False)):
         raise errors.BadSubsetError(f"column {name} has an empty value.")
-    return np.asarray(rows[name])
-
-
-def whole_numbers(rows: Mapping[str, npt.NDArray[Any]], name: str) -> Ints:
-    """Returns a column as int64; see `column_of`.
-
-    Raises:
-        BadSubsetError: If the column holds anything but whole numbers.
-    """
-    column = column_of(rows, name)
-    if column.dtype.kind not in "iu":
+    if values.dtype.kind not in kinds:
         raise errors.BadSubsetError(
-            f"column {name} must hold whole numbers, got {column.dtype}."
+            f"column {name} must hold {what}, got {values.dtype}."
         )
-    return column.astype(np.int64)
+    return np.asarray(values).astype(dtype)
 
 
-def weights_of(rows: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64] | None:
-    """Returns the column of weights as float64; None without such a column.
-
-    Raises:
-        BadSubsetError: If the column holds anything but numbers.
-    """
-    if "weight" not in rows:
-        return None
-    column = column_of(rows, "weight")
-    if column.dtype.kind not in "iuf":
-        raise errors.BadSubsetError(
-            f"column weight must hold numbers, got {column.dtype}."
-        )
-    return column.astype(np.float64)
+def _columns(rows: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Returns the columns of a subset among those of some rows."""
+    return {k: _column(rows[k], k, kind) for k, kind in COLUMNS.items() if k in rows}
 
 
-def _require_weights(weight: npt.NDArray[np.float64] | None) -> None:
-    if weight is None:
-        return
-    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if len(wrong):
-        raise errors.BadSubsetError(
-            "Column weight of a subset must hold finite numbers >= 0, got "
-            f"{weight[wrong[0]]}, the first of {len(wrong)}."
-        )
+def _sorted(columns: Mapping[str, npt.NDArray[Any]]) -> Chosen:
+    """Returns the records in columns of one split, without the column of the split."""
+    turn = np.lexsort((columns["record"], columns["shard"]))
+    return Chosen(**{name: column[turn] for name, column in columns.items()})
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -246,7 +235,7 @@ class Subset:
             BadSubsetError: If there is no such split or record, a record comes twice,
                 no record is given, or a weight is wrong.
         """
-        ids = whole_numbers({"record_ids": np.atleast_1d(record_ids)}, "record_ids")
+        ids = _column(np.atleast_1d(record_ids), "record_ids", "INTEGER")
         sizes = [shard.num_records for shard in whole.splits.get(split, ())]
         ends = np.cumsum(sizes, dtype=np.int64)
         num_records = int(ends[-1]) if len(ends) else 0
@@ -348,19 +337,12 @@ def choose(
         BadSubsetError: If no record is chosen, a record is chosen twice or does not
             exist, or a value is missing or wrong.
     """
-    columns = {name: whole_numbers(rows, name) for name in ("shard", "record")}
-    weight = weights_of(rows)
-    of_split = column_of(rows, "split")
+    columns = _columns(rows)
+    split_of = columns.pop("split")
     splits = {}
-    for split in dict.fromkeys(of_split.tolist()):
-        is_here = of_split == split
-        shard, record = (column[is_here] for column in columns.values())
-        turn = np.lexsort((record, shard))
-        splits[split] = Chosen(
-            shard=shard[turn],
-            record=record[turn],
-            weight=None if weight is None else weight[is_here][turn],
-        )
+    for split in dict.fromkeys(split_of.tolist()):
+        is_here = split_of == split
+        splits[split] = _sorted({n: column[is_here] for n, column in columns.items()})
     subset = Subset(splits=splits, index_digest=identity(whole), query=query)
     for split in splits:
         sizes = [shard.num_records for shard in whole.splits.get(split, ())]
@@ -404,7 +386,7 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
                     f"COPY (SELECT {columns} FROM chosen) TO {output}"
                     f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{pairs}}})"
                 )
-            except engine().IOException as error:
+            except sql.engine().IOException as error:
                 raise OSError(
                     f"{target} cannot be written. Make room if the disk is full."
                 ) from error
@@ -432,7 +414,7 @@ def read(path: str | os.PathLike[str]) -> Subset:
 def _metadata(
     connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
 ) -> dict[str, str]:
-    metadata = about_parquet("kv_metadata", path)
+    metadata = sql.about_parquet("kv_metadata", path)
     query = f"SELECT decode(key), decode(value) FROM {metadata}"
     about = dict(connection.execute(query).fetchall())
     if about.get(FORMAT_KEY) != FORMAT_VERSION or not about.keys() >= {
@@ -449,13 +431,8 @@ def _metadata(
 def _read_splits(
     connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
 ) -> dict[str, Chosen]:
-    source = f"FROM {PARQUET}"
-    kinds = dict(
-        connection.execute(
-            f"SELECT column_name, column_type FROM (DESCRIBE SELECT * {source})",
-            [one_file(path)],
-        ).fetchall()
-    )
+    rows = sql.read_files("parquet", [path])
+    kinds = sql.column_types(connection, rows)
     wrong = [
         f"{name} {kind}"
         for name, kind in COLUMNS.items()
@@ -466,21 +443,16 @@ def _read_splits(
         raise errors.BadSubsetError(
             f"its columns must be {', '.join(wrong)}, got {shown}. {REMEDY}"
         )
-    rows = connection.execute(f"SELECT DISTINCT split {source}", [one_file(path)])
-    names = [name for (name,) in rows.fetchall()]
+    found = connection.execute(f"SELECT DISTINCT split FROM {rows}").fetchall()
+    names = [name for (name,) in found]
     if None in names:
         raise errors.BadSubsetError(f"column split has an empty value. {REMEDY}")
     wanted = ", ".join(name for name in COLUMNS if name in kinds and name != "split")
-    query = f"SELECT {wanted} {source} WHERE split = ? ORDER BY shard, record"
-    splits = {}
-    for name in sorted(names):
-        columns = connection.execute(query, [one_file(path), name]).fetchnumpy()
-        splits[name] = Chosen(
-            shard=whole_numbers(columns, "shard"),
-            record=whole_numbers(columns, "record"),
-            weight=weights_of(columns),
-        )
-    return splits
+    query = f"SELECT {wanted} FROM {rows} WHERE split = ?"
+    return {
+        name: _sorted(_columns(connection.execute(query, [name]).fetchnumpy()))
+        for name in sorted(names)
+    }
 
 
 @contextlib.contextmanager
