@@ -78,11 +78,16 @@ def encode_image(record: ImageRecord) -> Buffers:
     labels = (record.label,) if isinstance(record.label, int) else tuple(record.label)
     filename = os.fsencode(record.filename)
     # Keys must be in sorted order; image/encoded is the sixth.
-    head = bytes_entry_head(ENCODED, len(record.encoded))
+    entries = _class(labels, record.synset, record.text)
     if record.features:
-        head = _class_with(record.features, labels, record.synset, record.text) + head
-    else:
-        head = _class(labels, record.synset, record.text) + head
+        entries = {**entries, **_entries(record.features)}
+        if (last := max(entries)) >= ENCODED:
+            raise ValueError(
+                f"ImageRecord.features must have keys that sort before {ENCODED}, got "
+                f"{last}."
+            )
+        entries = dict(sorted(entries.items()))
+    head = b"".join(entries.values()) + bytes_entry_head(ENCODED, len(record.encoded))
     tail = (
         _filename_head(len(filename))
         + filename
@@ -114,37 +119,21 @@ def _filename_head(num_bytes: int) -> bytes:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _class(labels: tuple[int, ...], synset: str, text: str) -> bytes:
-    return _entries(_class_features(labels, synset, text))
-
-
-def _class_with(
-    more: Mapping[str, Buffers], labels: tuple[int, ...], synset: str, text: str
-) -> bytes:
-    features = {**_class_features(labels, synset, text), **more}
-    if max(features) >= ENCODED:
-        raise ValueError(
-            f"ImageRecord.features must have keys that sort before {ENCODED}, got "
-            f"{max(features)}."
-        )
-    return _entries({key: features[key] for key in sorted(features)})
-
-
-def _class_features(
-    labels: tuple[int, ...], synset: str, text: str
-) -> dict[str, Buffers]:
-    return {
-        "image/channels": int64_feature([3]),
-        LABEL: int64_feature(labels),
-        "image/class/synset": bytes_feature(synset.encode()),
-        "image/class/text": bytes_feature(text.encode()),
-        "image/colorspace": bytes_feature(b"RGB"),
-    }
+def _class(labels: tuple[int, ...], synset: str, text: str) -> Mapping[str, bytes]:
+    return _entries(
+        {
+            "image/channels": int64_feature([3]),
+            LABEL: int64_feature(labels),
+            "image/class/synset": bytes_feature(synset.encode()),
+            "image/class/text": bytes_feature(text.encode()),
+            "image/colorspace": bytes_feature(b"RGB"),
+        }
+    )
 
 
 @functools.lru_cache(maxsize=_KEPT)
 def _size(key: str, pixels: int) -> bytes:
-    return _entries({key: int64_feature([pixels])})
+    return b"".join(encode_entry(key, int64_feature([pixels])))
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -152,7 +141,7 @@ def _boxes(box_labels: tuple[int, ...], boxes: tuple[Box, ...]) -> bytes:
     sides = list(zip(*boxes, strict=True)) or [(), (), (), ()]
     xmin, ymin, xmax, ymax = (float_feature(side) for side in sides)
     labels = int64_feature(box_labels)
-    return _entries(
+    entries = _entries(
         {
             "image/object/bbox/label": labels,
             "image/object/bbox/xmax": xmax,
@@ -162,11 +151,11 @@ def _boxes(box_labels: tuple[int, ...], boxes: tuple[Box, ...]) -> bytes:
             "image/object/class/label": labels,
         }
     )
+    return b"".join(entries.values())
 
 
-def _entries(features: dict[str, Buffers]) -> bytes:
-    pieces = (encode_entry(key, feature) for key, feature in features.items())
-    return b"".join(piece for entry in pieces for piece in entry)
+def _entries(features: Mapping[str, Buffers]) -> dict[str, bytes]:
+    return {key: b"".join(encode_entry(key, each)) for key, each in features.items()}
 
 
-_FORMAT = _entries({"image/format": bytes_feature(b"JPEG")})
+_FORMAT = b"".join(encode_entry("image/format", bytes_feature(b"JPEG")))

@@ -443,8 +443,8 @@ def _read_splits(
         raise errors.BadSubsetError(
             f"its columns must be {', '.join(wrong)}, got {shown}. {REMEDY}"
         )
-    found = connection.execute(f"SELECT DISTINCT split FROM {rows}").fetchall()
-    names = [name for (name,) in found]
+    splits = connection.execute(f"SELECT DISTINCT split FROM {rows}").fetchall()
+    names = [name for (name,) in splits]
     if None in names:
         raise errors.BadSubsetError(f"column split has an empty value. {REMEDY}")
     wanted = ", ".join(name for name in COLUMNS if name in kinds and name != "split")
