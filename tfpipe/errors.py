@@ -491,6 +491,12 @@ def named(owner: object, name: str) -> str:
     return f"{type(owner).__name__}.{name}"
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """Prints a line on stderr, once in a process."""
+    print(text, file=sys.stderr)
+
+
 def printable(text: str) -> str:
     r"""Returns a text on one line: unprintable characters become escapes such as \n."""
     if text.isprintable():

@@ -7,7 +7,6 @@ made and stored first; then the whole window is read from the store.
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -198,7 +197,11 @@ class CachedElements:
 
     def _make_again(self, damaged: Array, rows: Array) -> None:
         self.store.forget(rows)
-        _say_once(self.store.describe().rpartition(", in ")[2])
+        folder = self.store.describe().rpartition(", in ")[2]
+        errors.say_once(
+            f"cache: {folder} has rows with other bytes than were stored; such rows "
+            "are made again. Look at the disk."
+        )
         for window in self.source.in_order()(State(), 1):
             lengths = window["num_records"].numpy()
             here = RecordRanges(window["first_record"].numpy(), lengths).records()
@@ -222,15 +225,6 @@ class CachedElements:
         if "mask" in self.spec:
             batch["mask"] = tf.cast(records["is_real"], self.spec["mask"].dtype)
         return {name: batch[name] for name in self.spec}
-
-
-@functools.cache
-def _say_once(folder: str) -> None:
-    print(
-        f"cache: {folder} has rows with other bytes than were stored; such rows are "
-        "made again. Look at the disk.",
-        file=sys.stderr,
-    )
 
 
 def _first_kept(filled: CachedElements) -> int | None:

@@ -7,12 +7,10 @@ and ranks, and changes none. Imports no TensorFlow.
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import math
 import os
 import pathlib
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
@@ -21,6 +19,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from tfpipe import errors
 from tfpipe.location import atomic
 from tfpipe.location.system_reads import pread, pread_into
 from tfpipe.shard_cache import disk
@@ -372,12 +371,10 @@ def _how_full(have: Array) -> str:
     return f"{text}, {damaged} damaged" if damaged else text
 
 
-@functools.cache
 def _say_removed(folder: pathlib.Path) -> None:
-    print(
+    errors.say_once(
         f"cache: {folder} was removed while it was in use. This run keeps its records "
-        "to its end; the next run makes the cache again.",
-        file=sys.stderr,
+        "to its end; the next run makes the cache again."
     )
 
 
@@ -419,10 +416,8 @@ class _Rows:
         """
         content = np.ascontiguousarray(column, self._dtype)
         for start, stop, offset in self._runs(rows):
-            left = content[start:stop].reshape(-1).view(np.uint8).data
-            while left:
-                count = os.pwrite(self._file.fileno(), left, offset)
-                left, offset = left[count:], offset + count
+            flat = content[start:stop].reshape(-1).view(np.uint8).data
+            disk.write(self._file.fileno(), flat, offset)
 
     def _runs(self, rows: Ints) -> Iterator[tuple[int, int, int]]:
         """Yields the bounds of runs of consecutive rows, and their byte offsets."""
@@ -523,9 +518,7 @@ class _Segments:
             self._number, self._own = self._create()
             self._owner, self._end = os.getpid(), 0
         offset = self._end
-        left = memoryview(data)
-        while left:
-            left = left[os.pwrite(self._own, left, offset + len(data) - len(left)) :]
+        disk.write(self._own, memoryview(data), offset)
         self._end += len(data)
         return self._number << _OFFSET_BITS | offset
 

@@ -9,11 +9,9 @@ and once more at the end, where its table begins after these numbers (uint64); t
 tables. A record without entry points has an empty table.
 """
 
-import functools
 import itertools
 import pathlib
 import shutil
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -58,16 +56,11 @@ def find(known: Index, storage: "DataSetStorage", split: str) -> str | None:
     try:
         return str(storage.bring(known, name))
     except errors.BadIndexError as error:
-        remedy = f" Make it again in the folder of the data set: {REMEDY}"
-        _say_none(f"{error}{remedy}")
+        reason = f"{error} Make it again in the folder of the data set: {REMEDY}"
     except (errors.RemoteError, OSError) as error:
-        _say_none(str(error))
+        reason = str(error)
+    errors.say_once(f"tfpipe: images are decoded without entry points. {reason}")
     return None
-
-
-@functools.cache
-def _say_none(reason: str) -> None:
-    print(f"tfpipe: images are decoded without entry points. {reason}", file=sys.stderr)
 
 
 def encode(tables: Sequence[bytes]) -> bytes:

@@ -15,6 +15,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from tfpipe import errors
 from tfpipe.native import build, op
 
 CropOp = Literal["auto", "native", "stock"]
@@ -49,7 +50,10 @@ def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
             f'crop_op="native" needs the op to be built, but {reason}. '
             "Run: python -m tfpipe.native"
         )
-    _say_stock(reason)
+    errors.say_once(
+        f"tfpipe: stock ops decode and crop, since {reason}. The native op takes less "
+        "than half of the CPU time for 224 pixels: python -m tfpipe.native"
+    )
     return "stock"
 
 
@@ -91,12 +95,3 @@ def _alone(path: pathlib.Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@functools.cache
-def _say_stock(reason: str) -> None:
-    print(
-        f"tfpipe: stock ops decode and crop, since {reason}. The native op takes less "
-        "than half of the CPU time for 224 pixels: python -m tfpipe.native",
-        file=sys.stderr,
-    )

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import os
 import pathlib
-import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -151,7 +150,11 @@ def find_storage(
             f"data set, got {generation}."
         )
     if not is_local and choice == "auto":
-        _say_once(os.fspath(directory))
+        errors.say_once(
+            f"Shards are read by URL through the cache in {os.fspath(directory)}, on "
+            f"the local disk. {DIRECTORY_VARIABLE} or shard_cache=tfpipe.ShardCache("
+            "...) chooses another."
+        )
     return DataSetStorage(
         location=location,
         folder=os.fspath(folder),
@@ -164,15 +167,6 @@ def find_storage(
 def _default_directory() -> str:
     default = pathlib.Path("~/.cache/tfpipe/shards").expanduser()
     return os.environ.get(DIRECTORY_VARIABLE) or os.fspath(default)
-
-
-@functools.cache
-def _say_once(directory: str) -> None:
-    print(
-        f"Shards are read by URL through the cache in {directory}, on the local disk. "
-        f"{DIRECTORY_VARIABLE} or shard_cache=tfpipe.ShardCache(...) chooses another.",
-        file=sys.stderr,
-    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -212,12 +212,10 @@ class Downloader:
 
     Args:
         fetcher: Fetches pieces.
-        num_connections: Most requests at once. Half as many threads more write pieces
-            meanwhile: threads that write a file of some shard wait for each other.
     """
 
-    def __init__(self, fetcher: Fetcher, *, num_connections: int) -> None:
-        self._fetcher, self._num_connections = fetcher, num_connections
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
         self._directory, self._store = fetcher.directory, fetcher.store
         num_pieces = len(fetcher.store.marks)
         # Pieces that this process fetched and no window has used since.
@@ -227,7 +225,7 @@ class Downloader:
         mean = max(fetcher.store.total_cost // max(num_pieces, 1), 1)
         batch = min(max(_BATCH, _BATCH_BYTES // mean), _MOST_IN_BATCH)
         self._wishes = Wishes(batch)
-        self._publisher = Publisher(fetcher, fetcher.pieces)
+        self._publisher = Publisher(fetcher)
         self._is_filling, self._starting = False, threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -235,7 +233,10 @@ class Downloader:
         with self._starting:
             if self._threads:
                 return
-            for _ in range(self._num_connections + self._num_connections // 2):
+            # Half as many threads more than requests write pieces meanwhile: threads
+            # that write a file of some shard wait for each other.
+            num_connections = self._fetcher.num_connections
+            for _ in range(num_connections + num_connections // 2):
                 # Daemons: no exit waits for a server that stalls.
                 thread = threading.Thread(
                     target=self._work, name="shard cache", daemon=True

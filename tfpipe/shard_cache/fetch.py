@@ -6,7 +6,6 @@ store. Lines on stderr name wrong bytes, which are fetched again. Imports no Ten
 
 import collections
 import contextlib
-import dataclasses
 import itertools
 import random
 import threading
@@ -30,28 +29,19 @@ _NUM_EQUAL_ANSWERS = 3
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 
 
-@dataclasses.dataclass
-class Counts:
-    """Figures of one process, see `shard_cache.CacheStatistics`."""
-
-    bytes_from_server: int = 0
-    bytes_from_shared: int = 0
-    num_requests: int = 0
-    num_faults: int = 0
-
-
 class Fetcher:
     """Fetches pieces of a split; several threads use a fetcher.
 
     Attributes:
         replaced: Function that returns the error of a replaced data set, or None.
+        counts: Figures by name, see `open_cache.CacheStatistics`.
+        time_limit: Seconds that a piece may take with all retries.
 
     Args:
         files: The files of the data set.
         directory: Directory of the cache.
         store: Store of the split.
         pieces: Pieces of the split.
-        time_limit: Seconds that a piece may take with all retries.
         num_connections: Most requests at once.
         shared: Pieces in a folder that several hosts share; None without a folder.
         version: The version of the data set.
@@ -64,17 +54,17 @@ class Fetcher:
         store: PieceStore,
         pieces: Pieces,
         *,
-        time_limit: float,
         num_connections: int,
         version: DataVersion,
         shared: SharedPieces | None = None,
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
-        self.pieces, self.time_limit, self._shared = pieces, time_limit, shared
-        self.replaced = version.replaced
+        self.pieces, self._shared = pieces, shared
+        self.num_connections = num_connections
+        self.replaced, self.time_limit = version.replaced, files.time_limit
         self._lock = threading.Lock()
         self._connections = threading.Semaphore(num_connections)
-        self.counts = Counts()
+        self.counts: collections.Counter[str] = collections.Counter()
         self.ended = threading.Event()
 
     def download(self, piece: int, *, is_anew: bool = False) -> tuple[memoryview, int]:
@@ -100,7 +90,7 @@ class Fetcher:
         answer = None if is_anew else self._shared.find(piece)
         if isinstance(answer, memoryview):
             with self._lock:
-                self.counts.bytes_from_shared += len(answer)
+                self.counts["bytes_from_shared"] += len(answer)
             return answer, stores.PRESENT
         with contextlib.ExitStack() as stack:
             if answer is not None:
@@ -169,9 +159,9 @@ class Fetcher:
             raise self.replaced() or error from None
         fault = cuts.fault(content, self.pieces.record_sizes(piece))
         with self._lock:
-            self.counts.num_requests += 1
-            self.counts.bytes_from_server += len(content)
-            self.counts.num_faults += fault is not None
+            self.counts["num_requests"] += 1
+            self.counts["bytes_from_server"] += len(content)
+            self.counts["num_faults"] += fault is not None
         if fault is None:
             return content, None
         record = self.pieces.first_in_shard(piece) + fault[0]

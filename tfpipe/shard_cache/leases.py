@@ -120,12 +120,7 @@ class Leases:
         try:
             lease = Lease(path)
         except FileExistsError:
-            if not self._has_ended(path):
-                return None
-            try:
-                lease = Lease(path)
-            except FileExistsError:
-                return None
+            return self.take(path) if self._has_ended(path) else None
         self._seen.pop(path, None)
         with self._lock:
             self._held.add(lease)

@@ -8,7 +8,6 @@ readers; and the proof that all shards are there. Imports no TensorFlow.
 import contextlib
 import dataclasses
 import fcntl
-import functools
 import os
 import pathlib
 import sys
@@ -116,7 +115,6 @@ def tags_digest(tags: Sequence[str]) -> str:
     return index.digest(repr([*tags])) if all(tags) else ""
 
 
-@functools.cache
 def say_copied(shown: str, since: str) -> None:
     """Says once: the shards are other files, perhaps with the same bytes.
 
@@ -124,11 +122,10 @@ def say_copied(shown: str, since: str) -> None:
         shown: The data set.
         since: The earlier look at the ETags, as a sentence.
     """
-    print(
+    errors.say_once(
         f"The shards of {shown} were replaced or copied again since {since}: "
         f"{index.INDEX_NAME} is the same, but their ETags differ. python -m "
-        f"converters.verify {shown} --level=crc finds shards with other bytes.",
-        file=sys.stderr,
+        f"converters.verify {shown} --level=crc finds shards with other bytes."
     )
 
 

@@ -30,11 +30,6 @@ from tfpipe.shard_cache.users import ReaderUse, User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
-# Figures of windows, see `CacheStatistics`.
-_COUNTED = (
-    *("bytes_wanted", "bytes_from_cache"),
-    *("num_pieces_wanted", "num_pieces_from_cache"),
-)
 # Look-ahead of all readers of a host: bytes, and shares of the cache. If the data set
 # does not fit, look-ahead takes room from pieces for the next epoch.
 _AHEAD_BYTES = 1 << 30
@@ -81,14 +76,14 @@ class CacheStatistics:
             the disk or the cache is full.
     """
 
-    bytes_from_server: int
-    bytes_from_shared: int
-    bytes_from_cache: int
-    bytes_wanted: int
-    num_pieces_wanted: int
-    num_pieces_from_cache: int
-    num_requests: int
-    num_faults: int
+    bytes_from_server: int = 0
+    bytes_from_shared: int = 0
+    bytes_from_cache: int = 0
+    bytes_wanted: int = 0
+    num_pieces_wanted: int = 0
+    num_pieces_from_cache: int = 0
+    num_requests: int = 0
+    num_faults: int = 0
     seconds_waited: float
     is_reading_through: bool
 
@@ -113,7 +108,7 @@ class OpenCache:
         content: The split, its shards and their pieces.
         version: The version of the data set.
         shared: Pieces in a folder that several hosts share; None without a folder.
-        num_connections, time_limit: See `ShardCache`.
+        num_connections: See `ShardCache`.
 
     Raises:
         ValueError: If the directory cannot be used.
@@ -128,7 +123,6 @@ class OpenCache:
         version: DataVersion,
         shared: SharedPieces | None = None,
         num_connections: int,
-        time_limit: float,
     ) -> None:
         self.pieces, self.directory = content.pieces, directory
         self.content, self.index_digest = content, version.digest
@@ -139,13 +133,11 @@ class OpenCache:
             directory,
             self.store,
             self.pieces,
-            time_limit=time_limit,
             num_connections=num_connections,
             shared=shared,
             version=version,
         )
-        self.downloader = Downloader(self._fetcher, num_connections=num_connections)
-        self._figures = dict.fromkeys(_COUNTED, 0)
+        self.downloader = Downloader(self._fetcher)
         self._seconds_waited, self._is_reading_through = 0.0, False
         # The threads keep the downloader alive, and end with this object.
         finalizer = weakref.finalize(self, _end, self.downloader, self.user)
@@ -154,16 +146,7 @@ class OpenCache:
         self._brought: MemoryFiles | None = None
 
     def reader(self, upcoming: Callable[[], Iterator[RecordRanges]]) -> "Reader":
-        """Returns a reader of windows, whose next windows are fetched ahead.
-
-        Args:
-            upcoming: Function that returns the records of every window, from the next
-                window on into later epochs, endless or not.
-
-        Raises:
-            ValueError: If max_bytes is too small for the windows, or the process has
-                too many readers.
-        """
+        """Returns a `Reader` of windows, whose next windows are fetched ahead."""
         return Reader(self, upcoming)
 
     def bring(self, ranges: RecordRanges) -> list[str]:
@@ -322,21 +305,20 @@ class OpenCache:
             return self.user.take_row()
 
     def _count(self, wanted: Wanted, seconds: float) -> None:
-        is_new = self.downloader.is_new
-        self._figures["bytes_wanted"] += int(wanted.num_bytes.sum())
-        self._figures["num_pieces_wanted"] += len(wanted.pieces)
+        is_new, counts = self.downloader.is_new, self._fetcher.counts
+        counts["bytes_wanted"] += int(wanted.num_bytes.sum())
+        counts["num_pieces_wanted"] += len(wanted.pieces)
         is_kept = ~is_new[wanted.piece]
-        self._figures["bytes_from_cache"] += int(wanted.num_bytes[is_kept].sum())
+        counts["bytes_from_cache"] += int(wanted.num_bytes[is_kept].sum())
         num_kept = np.count_nonzero(~is_new[wanted.pieces])
-        self._figures["num_pieces_from_cache"] += int(num_kept)
+        counts["num_pieces_from_cache"] += int(num_kept)
         is_new[wanted.pieces] = False
         self._seconds_waited += seconds
 
     def statistics(self) -> CacheStatistics:
         """Returns the figures of the split in this process since the opening."""
         return CacheStatistics(
-            **self._figures,
-            **dataclasses.asdict(self._fetcher.counts),
+            **self._fetcher.counts,
             seconds_waited=self._seconds_waited,
             is_reading_through=self._is_reading_through,
         )
@@ -357,11 +339,12 @@ class Reader:
 
     Args:
         cache: The open cache.
-        upcoming: See `OpenCache.reader`.
+        upcoming: Function that returns the records of every window, from the next
+            window on into later epochs, endless or not.
 
     Raises:
         ValueError: If max_bytes and the memory cannot hold three windows of each
-            reader.
+            reader, or the process has too many readers.
     """
 
     def __init__(
@@ -454,12 +437,8 @@ class Reader:
         Args:
             ranges: The records of the window.
 
-        Returns:
-            The path of every extent of `ranges.by_shard`.
-
-        Raises:
-            RemoteError: If the records cannot be fetched within the time limit.
-            BadIndexError: If a shard has another digest than the index says.
+        Returns and raises:
+            As `OpenCache.bring`.
         """
         wanted = self._cache.pieces.wanted(ranges)
         if self._num_held == 2:

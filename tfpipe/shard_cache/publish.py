@@ -8,8 +8,7 @@ Imports no TensorFlow.
 
 import concurrent.futures
 import contextlib
-import os
-import pathlib
+import itertools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,8 +20,8 @@ import xxhash
 from tfpipe.shard_cache import disk, lines, pieces as cuts, store as stores
 from tfpipe.shard_cache.fetch import Fetcher
 from tfpipe.shard_cache.pieces import Pieces
+from tfpipe.shards import index
 
-_READ_BYTES = 1 << 20
 # Bytes of pieces that wait for earlier pieces of their shards.
 _WAITING_BYTES = 64 << 20
 # Shards that are checked and synced at once, and the threads for it.
@@ -95,15 +94,14 @@ class Publisher:
 
     Args:
         fetcher: Fetches pieces.
-        pieces: Pieces of the split.
     """
 
-    def __init__(self, fetcher: Fetcher, pieces: Pieces) -> None:
-        self._fetcher, self._pieces = fetcher, pieces
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher, self._pieces = fetcher, fetcher.pieces
         self._directory, self._store = fetcher.directory, fetcher.store
         self._shards: queue.SimpleQueue[_Whole | None] = queue.SimpleQueue()
         self._num_left, self._hurries = 0, threading.Event()
-        self._digests = Digests(pieces)
+        self._digests = Digests(fetcher.pieces)
         self._lock = threading.Lock()
         self._is_done = threading.Condition(self._lock)
         self.thread = threading.Thread(
@@ -212,17 +210,12 @@ class Publisher:
         right = list({each.shard for each in shards if each.is_right})
         unknown = [each.shard for each in shards if each.shard not in right]
         with self._claimed(unknown) as claimed:
-            are_right = list(threads.map(self._is_right, claimed))
-            wrong = [
-                shard
-                for shard, is_right in zip(claimed, are_right, strict=True)
-                if not is_right
-            ]
-            right += [shard for shard in claimed if shard not in wrong]
+            are_right = [*threads.map(self._is_right, claimed)]
+            right += itertools.compress(claimed, are_right)
             if right:
                 disk.bring_to_disk([self._store.path(shard) for shard in right])
                 self._mark(right, threads)
-            for shard in wrong:
+            for shard in set(claimed) - set(right):
                 self._publish_again(shard)
 
     def _mark(
@@ -255,7 +248,8 @@ class Publisher:
     def _is_right(self, shard: int) -> bool:
         """Returns whether a shard has its digest."""
         with contextlib.suppress(OSError):  # its pieces are looked at then
-            return _digest(self._store.path(shard)) == self._store.shards[shard].digest
+            whole = index.describe_file(self._store.path(shard))
+            return whole.digest == self._store.shards[shard].digest
         return False
 
     def _publish_again(self, shard: int) -> None:
@@ -296,14 +290,3 @@ class Publisher:
         except OSError:
             return True
         return cuts.fault(content, self._pieces.record_sizes(piece)) is not None
-
-
-def _digest(path: pathlib.Path) -> str:
-    """Returns the digest of a file."""
-    digest = xxhash.xxh3_128()
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        buffer = bytearray(min(_READ_BYTES, max(size, 1)))
-        while count := file.readinto(buffer):
-            digest.update(memoryview(buffer)[:count])
-    return digest.hexdigest()

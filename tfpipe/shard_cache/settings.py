@@ -262,7 +262,6 @@ class ShardCache:
             shared=shared,
             version=metadata.DataVersion(files, digest),
             num_connections=self.num_connections,
-            time_limit=self.time_limit,
         )
 
 

@@ -402,7 +402,10 @@ class PieceStore:
             OSError: If the file cannot be read.
         """
         start, stop = int(self.start[piece]), int(self.stop[piece])
-        with open(self.path(int(self.shard[piece])), "rb", buffering=0) as file:
+        return self._read(int(self.shard[piece]), start, stop)
+
+    def _read(self, shard: int, start: int, stop: int) -> memoryview:
+        with open(self.file(shard), "rb", buffering=0) as file:
             return memoryview(pread(file.fileno(), stop - start, start))
 
     def copy_of(self, shard: Shard, start: int, stop: int) -> memoryview | None:
@@ -412,8 +415,7 @@ class PieceStore:
             starts = self.start[there]
             low, high = there.start + np.searchsorted(starts, [start + 1, stop])
             if (self.marks[max(low - 1, there.start) : high] == PRESENT).all():
-                with open(self.path(own), "rb", buffering=0) as file:
-                    return memoryview(pread(file.fileno(), stop - start, start))
+                return self._read(own, start, stop)
         return None
 
     def drop(self, piece: int) -> None:

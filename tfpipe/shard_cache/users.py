@@ -109,9 +109,7 @@ class Users:
 
     def are_using(self, piece: int) -> bool:
         """Returns whether a process that `look` found has a piece in use."""
-        return any(
-            next_use.NO_USE < row.use[piece] <= row.header[2] for row in self.readers()
-        ) or any(piece in file.pinned() for file in self._files.values())
+        return int(self.distances(np.array([piece]))[0]) == next_use.PINNED
 
     def are_there(self) -> bool:
         """Whether a live process uses the store."""

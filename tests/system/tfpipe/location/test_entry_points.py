@@ -19,6 +19,7 @@ from tests.support.faults.bad_proxy import BadProxy, Fault
 from tests.support.processes.rank_pool import RankPool
 from tests.support.servers import web_server
 from tests.support.servers.s3_server import environment
+from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.native import entry_file, entry_points
 
@@ -36,7 +37,7 @@ def read(
         Digest of its images, the number of records whose table is the one of their
         JPEG, and the printed pipeline.
     """
-    entry_file._say_none.cache_clear()
+    errors.say_once.cache_clear()
     with mock.patch.dict(os.environ, variables):
         source = tfpipe.TFRecordSource(
             place,

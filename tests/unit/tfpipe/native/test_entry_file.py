@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 import tfpipe
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.faults.damage import flip
+from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.native import entry_file
 from tfpipe.ops import identity
@@ -119,7 +120,7 @@ def test_a_file_is_found_if_it_is_the_one_in_the_index(tmp_path, capsys, is_else
     cache = tfpipe.ShardCache(tmp_path / "cache") if is_elsewhere else "auto"
 
     def find(known, split="train"):
-        entry_file._say_none.cache_clear()
+        errors.say_once.cache_clear()
         return entry_file.find(known, split_index.find_storage(here, cache), split)
 
     assert find(known) is None

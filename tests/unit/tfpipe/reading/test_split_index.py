@@ -7,6 +7,7 @@ import pytest
 
 import tfpipe
 from tests.support.data.foreign import write_shard
+from tfpipe import errors
 from tfpipe.location.files import Files
 from tfpipe.reading import split_index
 from tfpipe.shards import records
@@ -23,7 +24,7 @@ def brought(monkeypatch):
 
     monkeypatch.setattr(split_index.metadata, "bring", bring)
     monkeypatch.setattr(split_index.generations, "is_growing", lambda files: False)
-    split_index._say_once.cache_clear()
+    errors.say_once.cache_clear()
     return calls
 
 
