@@ -18,7 +18,7 @@ import tfpipe
 from tfpipe import host
 from tfpipe.cache import cacheable, folders, store
 from tfpipe.cache.filled import CachedElements, features
-from tfpipe.errors import require_local_path, settle_ints
+from tfpipe.errors import require_choice, require_local_path, settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.reading import building
 from tfpipe.reading.source import TFRecordSource
@@ -88,10 +88,7 @@ class Cache:
     )
 
     def __post_init__(self) -> None:
-        if self.where not in ("ram", "disk"):
-            raise ValueError(
-                f'Cache.where must be "ram" or "disk", got {self.where!r}.'
-            )
+        require_choice(self, "where", self.where, ("ram", "disk"))
         if (self.where == "disk") != (self.directory is not None):
             raise ValueError(
                 'Cache needs a directory for "disk" and none for "ram", '

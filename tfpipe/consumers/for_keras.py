@@ -253,15 +253,11 @@ def _layer_applied(keras: Any, op: Any, image: Any) -> Any:
         return keras.layers.Permute((3, 1, 2), dtype=image.dtype)(image)
     if isinstance(op, Cast):
         return keras.ops.cast(image, op.dtype)
-    layer = keras.layers.Rescaling(
-        # Lists, as the layer saves them as text.
-        scale=[1 / std for std in op.std],
-        offset=[-m / s for m, s in zip(op.mean, op.std, strict=True)],
-        # Whatever type the model computes with, as `Normalize` does.
-        dtype="float32",
-    )
-    normalized = layer(image)
-    return keras.ops.flip(normalized, -1) if op.bgr else normalized
+    # Lists, as the layer saves them as text.
+    scale, offset, bgr = op.by_channel().values()
+    # Whatever type the model computes with, as `Normalize` does.
+    layer = keras.layers.Rescaling(scale=scale, offset=offset, dtype="float32")
+    return layer(keras.ops.flip(image, -1) if bgr else image)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import tensorflow as tf
 
@@ -36,8 +36,7 @@ def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
         ValueError: If `crop_op` is not known.
         RuntimeError: If `crop_op` is "native" and the native op cannot be used.
     """
-    if crop_op not in ("auto", "native", "stock"):
-        raise ValueError(f"crop_op must be auto, native or stock, got {crop_op!r}.")
+    errors.require_choice("", "crop_op", crop_op, get_args(CropOp))
     if crop_op == "stock":
         return "stock"
     module, reason = op.load()

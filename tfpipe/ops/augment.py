@@ -236,6 +236,8 @@ class RandAugment:
         signed = tf.where(draws[1] < 0.5, -share, share)
         change = functools.partial
         degrees, level, pixels = 30 * signed, 0.3 * signed, self.translation * signed
+        affine = change(pil_functions.affine, fill=_GRAY)
+        translate = change(pil_functions.translate, fill=_GRAY)
         factor = 0.1 + 1.8 * share
         return {
             "AutoContrast": pil_functions.autocontrast,
@@ -251,10 +253,10 @@ class RandAugment:
             "Contrast": change(pil_functions.contrast, factor=factor),
             "Brightness": change(pil_functions.brightness, factor=factor),
             "Sharpness": change(pil_functions.sharpness, factor=factor),
-            "ShearX": change(pil_functions.shear_x, level=level, fill=_GRAY),
-            "ShearY": change(pil_functions.shear_y, level=level, fill=_GRAY),
-            "TranslateX": change(pil_functions.translate_x, pixels=pixels, fill=_GRAY),
-            "TranslateY": change(pil_functions.translate_y, pixels=pixels, fill=_GRAY),
+            "ShearX": change(affine, matrix=[1, level, 0, 0, 1, 0]),
+            "ShearY": change(affine, matrix=[1, 0, 0, level, 1, 0]),
+            "TranslateX": change(translate, up=0.0, left=pixels),
+            "TranslateY": change(translate, up=pixels, left=0.0),
             "Cutout": change(
                 _cut_out,
                 draws=draws[2:],

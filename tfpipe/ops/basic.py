@@ -9,7 +9,7 @@ the parallelism, the rank or the resume point. Images are RGB, height x width x 
 import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -97,19 +97,27 @@ class Normalize:
         errors.settle(self, "std", std)
         errors.settle_bools(self, "bgr")
 
-    def __call__(self, example: Example) -> Example:
-        # Multiplying and adding is cheaper than subtracting and dividing.
+    def by_channel(self) -> dict[str, Any]:
+        """Returns `bgr`, and `scale` and `offset` of the channels of the result.
+
+        Multiplying and adding is cheaper than subtracting and dividing.
+        """
+        step = -1 if self.bgr else 1
         scale = [1 / std for std in self.std]
-        shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        offset = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        return {"scale": scale[::step], "offset": offset[::step], "bgr": self.bgr}
+
+    def __call__(self, example: Example) -> Example:
+        scale, offset, _ = self.by_channel().values()
         image = example["image"]
         if self.bgr:
-            image, scale, shift = tf.reverse(image, [-1]), scale[::-1], shift[::-1]
+            image = tf.reverse(image, [-1])
         # Operands as long as a row of pixels: with three values it takes five times as
         # long.
         *leading, width, channels = tf.unstack(tf.shape(image))
         rows = tf.reshape(image, [*leading, width * channels])
         rows = tf.cast(rows, tf.float32) * tf.tile(scale, [width])
-        rows += tf.tile(shift, [width])
+        rows += tf.tile(offset, [width])
         normalized = tf.reshape(rows, tf.shape(image))
         return example | {"image": tf.ensure_shape(normalized, image.shape)}
 

@@ -11,7 +11,7 @@ an example has `boxes` (see `ops.boxes`), a crop moves them with the pixels.
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import tensorflow as tf
 
@@ -74,17 +74,12 @@ class Crop:
         errors.settle_sides(self, "image_size", most=MAX_IMAGE_SIZE)
         errors.require_kind(self, "normalize", self.normalize, Normalize, or_none=True)
         errors.settle_bools(self, "jpeg_only")
-        choices = {
-            "quality": "fast or exact",
-            "dtype": "uint8, float32 or bfloat16",
-            "layout": "NHWC or NCHW",
-        }
-        for field, words in choices.items():
-            value, allowed = getattr(self, field), words.replace(" or ", ", ")
-            if value not in allowed.split(", "):
-                raise ValueError(
-                    f"{type(self).__name__}.{field} must be {words}, got {value!r}."
-                )
+        for name, choices in (
+            ("quality", Quality),
+            ("dtype", Dtype),
+            ("layout", Layout),
+        ):
+            errors.require_choice(self, name, getattr(self, name), get_args(choices))
         if self.normalize is not None and self.dtype == "uint8":
             raise ValueError(
                 f"{type(self).__name__}.normalize must come with dtype float32 or "
@@ -196,7 +191,6 @@ class RandomCrop(Crop):
         errors.settle_bools(self, "flip")
 
     def window(self, example: Example) -> tf.Tensor:
-        """Returns the crop box: int32 [..., 4], top, left, height, width in pixels."""
         return stateless_random.random_crop_box(
             example["height"],
             example["width"],
@@ -246,7 +240,6 @@ class RandomScaleCrop(Crop):
         errors.settle_bools(self, "flip")
 
     def window(self, example: Example) -> tf.Tensor:
-        """Returns the crop box: int32 [..., 4], top, left, height, width in pixels."""
         low, high = self.short_side
         seed = op_seed(self, example["seed"])
         drawn = stateless_random.uniform(seed, 3, crop_op=self.crop_op)
@@ -289,7 +282,6 @@ class CenterCrop(Crop):
         errors.settle_numbers(self, ["fraction"], above=0, most=1)
 
     def window(self, example: Example) -> tf.Tensor:
-        """Returns the crop box: int32 [..., 4], top, left, height, width in pixels."""
         sizes = tf.stack([example["height"], example["width"]], -1)
         extents = _share(sizes, self.sides, self.fraction)
         return tf.concat([(sizes - extents) // 2, extents], -1)
@@ -309,7 +301,6 @@ class Resize(Crop):
     """
 
     def window(self, example: Example) -> tf.Tensor:
-        """Returns the whole image: int32 [..., 4], 0, 0, height, width in pixels."""
         height, width = example["height"], example["width"]
         zero = tf.zeros_like(height)
         return tf.stack([zero, zero, height, width], -1)
@@ -390,7 +381,7 @@ def crop_image(
             quality=quality,
             **shared,
             entry_points=values[num_stock:],
-            **({} if normalize is None else _scale_and_offset(normalize)),
+            **({} if normalize is None else normalize.by_channel()),
         )
 
     crop = functools.partial(
@@ -412,14 +403,6 @@ def crop_image(
     if jpeg_only:
         return native(*values)
     return other_formats.by_format(native, stock, values)
-
-
-def _scale_and_offset(normalize: Normalize) -> dict[str, Any]:
-    """Returns the op's attributes for a `Normalize`, in the result's channel order."""
-    scale = [1 / std for std in normalize.std]
-    offset = [-m / s for m, s in zip(normalize.mean, normalize.std, strict=True)]
-    step = -1 if normalize.bgr else 1
-    return {"scale": scale[::step], "offset": offset[::step], "bgr": normalize.bgr}
 
 
 def _share(

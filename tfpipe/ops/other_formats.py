@@ -154,12 +154,6 @@ def crop_box_pixels(
     return tf.cond(any_other(encoded), of_png, of_jpeg)
 
 
-def _is_of_format(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns bool [..., formats], whether an image is of each of `_FORMATS`."""
-    first = tf.strings.substr(encoded, 0, 2)
-    return first[..., tf.newaxis] == tf.constant([*_FORMATS])
-
-
 def _png_size(encoded: tf.Tensor) -> tf.Tensor:
     """Returns int32 [2], height and width: 4 bytes each, in the first chunk."""
     with tf.control_dependencies([_require_png(encoded)]):
@@ -168,7 +162,8 @@ def _png_size(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _require_png(encoded: tf.Tensor) -> tf.Operation:
-    kind = tf.argmax(tf.cast(_is_of_format(encoded), tf.int32))
+    is_of_format = tf.strings.substr(encoded, 0, 2) == tf.constant([*_FORMATS])
+    kind = tf.argmax(tf.cast(is_of_format, tf.int32))
     return tf.debugging.Assert(
         kind == 0,
         [

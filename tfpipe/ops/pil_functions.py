@@ -7,6 +7,7 @@ in `augment` draw them and call these functions.
 """
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -121,32 +122,17 @@ def rotate(image: tf.Tensor, degrees: Number, *, fill: int) -> tf.Tensor:
     size = tf.cast(tf.shape(image), tf.float32)
     x, y = size[1] / 2.0, size[0] / 2.0
     return affine(
-        image, [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y], fill
+        image,
+        [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y],
+        fill=fill,
     )
 
 
-def shear_x(image: tf.Tensor, level: Number, *, fill: int) -> tf.Tensor:
-    """Moves each row to the left by `level` times its distance from the top."""
-    return affine(image, [1.0, level, 0.0, 0.0, 1.0, 0.0], fill)
-
-
-def shear_y(image: tf.Tensor, level: Number, *, fill: int) -> tf.Tensor:
-    """Moves each column up by `level` times its distance from the left."""
-    return affine(image, [1.0, 0.0, 0.0, level, 1.0, 0.0], fill)
-
-
-def translate_x(image: tf.Tensor, pixels: Number, *, fill: int) -> tf.Tensor:
-    """Moves the image to the left by `pixels`."""
-    return _translate(image, 0.0, pixels, fill)
-
-
-def translate_y(image: tf.Tensor, pixels: Number, *, fill: int) -> tf.Tensor:
-    """Moves the image up by `pixels`."""
-    return _translate(image, pixels, 0.0, fill)
-
-
-def affine(image: tf.Tensor, matrix: list[Number], fill: int) -> tf.Tensor:
+def affine(image: tf.Tensor, matrix: Sequence[Number], *, fill: int) -> tf.Tensor:
     """Maps pixels by a matrix; equals `Image.transform(AFFINE)` with the nearest pixel.
+
+    [1, level, 0, 0, 1, 0] moves each row to the left by `level` times its distance from
+    the top, and [1, 0, 0, level, 1, 0] each column up by that of the left.
 
     Args:
         image: uint8 [height, width, 3].
@@ -169,8 +155,8 @@ def affine(image: tf.Tensor, matrix: list[Number], fill: int) -> tf.Tensor:
     return tf.ensure_shape(moved[0], image.shape)
 
 
-def _translate(image: tf.Tensor, up: Number, left: Number, fill: int) -> tf.Tensor:
-    """Equals `affine` for [1, 0, left, 0, 1, up], by copying."""
+def translate(image: tf.Tensor, up: Number, left: Number, *, fill: int) -> tf.Tensor:
+    """Moves the image; equals `affine` for [1, 0, left, 0, 1, up], by copying."""
     size = tf.shape(image)[:2]
     moved = tf.cast(tf.floor(tf.stack([up, left]) + 0.5), tf.int32)
     moved = tf.clip_by_value(moved, -size, size)

@@ -304,7 +304,7 @@ def test_auto_is_native_where_it_is_built():
 
 
 def test_an_unknown_choice_is_refused():
-    with pytest.raises(ValueError, match="crop_op must be auto, native or stock"):
+    with pytest.raises(ValueError, match="crop_op must be one of auto, native, stock"):
         tfpipe.Resize(image_size=8, crop_op="fast")
 
 

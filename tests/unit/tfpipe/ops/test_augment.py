@@ -214,16 +214,18 @@ AT_9 = {
     "Brightness": [lambda x: pil_functions.brightness(x, 1.72)],
     "Sharpness": [lambda x: pil_functions.sharpness(x, 1.72)],
     "ShearX": [
-        lambda x, s=s: pil_functions.shear_x(x, s * 0.27, fill=128) for s in (-1, 1)
+        lambda x, s=s: pil_functions.affine(x, [1, s * 0.27, 0, 0, 1, 0], fill=128)
+        for s in (-1, 1)
     ],
     "ShearY": [
-        lambda x, s=s: pil_functions.shear_y(x, s * 0.27, fill=128) for s in (-1, 1)
+        lambda x, s=s: pil_functions.affine(x, [1, 0, 0, s * 0.27, 1, 0], fill=128)
+        for s in (-1, 1)
     ],
     "TranslateX": [
-        lambda x, s=s: pil_functions.translate_x(x, s * 9, fill=128) for s in (-1, 1)
+        lambda x, s=s: pil_functions.translate(x, 0, s * 9, fill=128) for s in (-1, 1)
     ],
     "TranslateY": [
-        lambda x, s=s: pil_functions.translate_y(x, s * 9, fill=128) for s in (-1, 1)
+        lambda x, s=s: pil_functions.translate(x, s * 9, 0, fill=128) for s in (-1, 1)
     ],
     "Identity": [tf.identity],
 }

@@ -575,7 +575,7 @@ def test_crops_print_their_own_fields_after_the_size():
             "fast or exact, got 'best'",
         ),
         ("Resize", {"dtype": "int8"}, "uint8, float32 or bfloat16, got 'int8'"),
-        ("Resize", {"layout": "HWC"}, "layout must be NHWC or NCHW, got 'HWC'"),
+        ("Resize", {"layout": "HWC"}, "layout must be one of NHWC, NCHW, got 'HWC'"),
         (
             "Resize",
             {"normalize": tfpipe.Normalize()},

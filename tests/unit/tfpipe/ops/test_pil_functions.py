@@ -57,23 +57,20 @@ CASES = [
         for f in FACTORS
     ],
     *[
-        (call(pil_functions.shear_x, level=v, fill=128), transformed(1, v, 0, 0, 1, 0))
+        (call(pil_functions.affine, matrix=matrix, fill=128), transformed(*matrix))
         for v in (0.27, -0.3)
-    ],
-    *[
-        (call(pil_functions.shear_y, level=v, fill=128), transformed(1, 0, 0, v, 1, 0))
-        for v in (0.27, -0.3)
+        for matrix in ([1, v, 0, 0, 1, 0], [1, 0, 0, v, 1, 0])
     ],
     *[
         (
-            call(pil_functions.translate_x, pixels=v, fill=128),
+            call(pil_functions.translate, up=0.0, left=v, fill=128),
             transformed(1, 0, v, 0, 1, 0),
         )
         for v in SHIFTS
     ],
     *[
         (
-            call(pil_functions.translate_y, pixels=v, fill=128),
+            call(pil_functions.translate, up=v, left=0.0, fill=128),
             transformed(1, 0, 0, 0, 1, v),
         )
         for v in SHIFTS

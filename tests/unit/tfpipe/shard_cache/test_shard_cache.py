@@ -279,7 +279,7 @@ def exchanged(made, folder):
 
 def test_a_file_that_others_harm_does_not_blame_the_store(made, tmp_path, monkeypatch):
     """The fetched bytes have the digest; the file on the local disk never has."""
-    monkeypatch.setattr(publish, "_digest", lambda path: "another")
+    monkeypatch.setattr(publish.Publisher, "_is_right", lambda self, shard: False)
     cache = tfpipe.ShardCache(tmp_path / "cache")
 
     cache.fill(made.folder)
@@ -597,7 +597,7 @@ def test_fill_reads_no_file_again_and_writes_past_the_page_cache(
     made, tmp_path, monkeypatch
 ):
     written = _watch_writes(monkeypatch)
-    monkeypatch.setattr(publish, "_digest", lambda path: "read again")
+    monkeypatch.setattr(publish.Publisher, "_is_right", lambda self, shard: False)
     cache = tfpipe.ShardCache(tmp_path / "cache", num_connections=5)
     cache.fill(made.folder)
     assert set(written) == {True}
