@@ -13,7 +13,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import google_crc32c
 import numpy as np
@@ -80,45 +80,6 @@ class DamagedRowsError(Exception):
         self.rows = rows
 
 
-class RecordStore(Protocol):
-    """The methods of both kinds of store; any number of threads may call them."""
-
-    @property
-    def have(self) -> Array:
-        """uint8 [num_records], the values of all records; see `MISSING`."""
-
-    def begin(self, records: Ints) -> Bools:
-        """Returns bool [n], the missing records: the caller makes these records."""
-
-    def are_sound(self, records: Ints) -> Bools:
-        """Returns bool [n], after `begin` and `put`: the records to be had.
-
-        A stored record counts even if others removed the record.
-        """
-
-    def put(self, records: Ints, columns: Sequence[Array]) -> None:
-        """Stores records: one column [n, ...] a feature."""
-
-    def put_damaged(self, records: Ints) -> None:
-        """Marks records as damaged: the store is complete without them."""
-
-    def get(self, records: Ints) -> list[Array]:
-        """Returns a column [n, ...] a feature, of stored records.
-
-        Raises:
-            DamagedRowsError: If rows have other bytes than were stored.
-        """
-
-    def forget(self, records: Ints) -> None:
-        """Takes stored records as MISSING, to be stored again."""
-
-    def describe(self) -> str:
-        """Returns the number of stored records and the place of the store."""
-
-    def close(self) -> None:
-        """Frees the memory and files; reading a record then fails."""
-
-
 def num_bytes(
     features: Sequence[StoredFeature], num_records: int, string_bytes: int
 ) -> int:
@@ -128,7 +89,7 @@ def num_bytes(
 
 
 class RamStore:
-    """A store in the memory of the process.
+    """A store in the memory of the process; any number of threads may use it.
 
     Args:
         features: Features of a record.
@@ -144,39 +105,49 @@ class RamStore:
 
     @property
     def have(self) -> Array:
-        """See `RecordStore`."""
+        """uint8 [num_records], the values of all records; see `MISSING`."""
         return self._have
 
     def begin(self, records: Ints) -> Bools:
+        """Returns bool [n], the missing records: the caller makes these records."""
         return np.asarray(self._have[records] != KEPT)
 
     def are_sound(self, records: Ints) -> Bools:
+        """Returns bool [n], after `begin` and `put`: the records to be had."""
         return np.asarray(self._have[records] == KEPT)
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """Stores records: one column [n, ...] a feature."""
         for kept, column in zip(self._columns, columns, strict=True):
             kept[records] = column
         self._have[records] = KEPT
 
     def put_damaged(self, records: Ints) -> None:
+        """Marks records as damaged: the store is complete without them."""
         # Another thread may have stored the record meanwhile.
         self._have[records[self._have[records] != KEPT]] = DAMAGED
 
     def get(self, records: Ints) -> list[Array]:
+        """Returns a column [n, ...] a feature, of stored records."""
         return [kept[records] for kept in self._columns]
 
     def forget(self, records: Ints) -> None:
+        """Takes stored records as MISSING, to be stored again."""
         self._have[records] = MISSING
 
     def describe(self) -> str:
+        """Returns the number of stored records and the place of the store."""
         return f"{_how_full(self.have)}, in RAM"
 
     def close(self) -> None:
+        """Frees the memory and files; reading a record then fails."""
         self._have, self._columns = np.zeros(0, np.uint8), []
 
 
 class DiskStore:
     """A store in a folder, which several processes of a host fill and read.
+
+    The methods are those of `RamStore`.
 
     Numbers are in arrays of all records; strings are in segments, one segment a
     process. `have` says which records are stored. `have` is set last, so a process may
@@ -221,7 +192,6 @@ class DiskStore:
 
     @property
     def have(self) -> Array:
-        """See `RecordStore`."""
         return self._have.all()
 
     def begin(self, records: Ints) -> Bools:
@@ -230,6 +200,7 @@ class DiskStore:
         return are_missing
 
     def are_sound(self, records: Ints) -> Bools:
+        # A stored record counts even if others removed the record.
         are_sound: Bools = (self._have.get(records) == KEPT) | self._was_kept[records]
         return are_sound
 
@@ -244,7 +215,7 @@ class DiskStore:
         return (self.folder / COMPLETE_NAME).exists()
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
-        """See `RecordStore`.
+        """Stores records.
 
         Raises:
             OSError: If the disk is full; the stored records stay as they are.
@@ -281,9 +252,10 @@ class DiskStore:
             self._finish_if_full()
 
     def get(self, records: Ints) -> list[Array]:
-        """See `RecordStore`.
+        """Returns the columns of stored records.
 
         Raises:
+            DamagedRowsError: If rows have other bytes than were stored.
             OSError: If a file cannot be read.
         """
         self._segments.failure = None
@@ -331,6 +303,9 @@ class DiskStore:
     def _sync(self) -> None:
         for path in self.folder.iterdir():
             atomic.sync(path)
+
+
+RecordStore = RamStore | DiskStore
 
 
 def layout(features: Sequence[StoredFeature], num_records: int) -> dict[str, int]:

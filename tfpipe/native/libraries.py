@@ -31,26 +31,16 @@ from tfpipe import errors
 _HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = (
-    *(
-        "crop.cc",
-        "record_ops.cc",
-        "run.cc",
-        "ops.h",
-        "crop_core.h",
-        "mcu_rows.h",
-        "resize.h",
-    ),
-    *("decoder.h", "huffman.h", "skip.h", "codes.h", "idct.h", "platform.h"),
-    *("draw.h", "entry_points.h", "entry_file.h", "pool.h"),
-    *("record_file.h", "example.h", "crc32c.h"),
+    "crop.cc record_ops.cc run.cc ops.h crop_core.h mcu_rows.h resize.h decoder.h "
+    "huffman.h skip.h codes.h idct.h platform.h draw.h entry_points.h entry_file.h "
+    "pool.h record_file.h example.h crc32c.h"
 )
-SOURCES = tuple(_HERE / name for name in _NAMES)
+SOURCES = tuple(_HERE / name for name in _NAMES.split())
 _REWRITE_NAMES = (
-    *("rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc", "check.cc"),
-    *("rewrite.h", "transcoder.h", "scan.h", "tokens.h", "decoder.h"),
-    *("entry_points.h", "huffman.h", "codes.h", "skip.h", "platform.h"),
+    "rewrite.cc turn.cc vary.cc entry_points.cc check.cc rewrite.h transcoder.h scan.h "
+    "tokens.h decoder.h entry_points.h huffman.h codes.h skip.h platform.h"
 )
-REWRITE_SOURCES = tuple(_HERE / name for name in _REWRITE_NAMES)
+REWRITE_SOURCES = tuple(_HERE / name for name in _REWRITE_NAMES.split())
 
 # -ffp-contract=off: a product and a sum are rounded one by one, as TensorFlow does.
 FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off")

@@ -79,7 +79,7 @@ def on_batches(
 
 def _blends(op: object) -> bool:
     """Checks whether an op is MixUp or CutMix, alone or in a `Reseed`."""
-    return isinstance(getattr(op, "op", op), MixUp | CutMix)
+    return isinstance(getattr(op, "op", op), _Blend)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,32 +119,40 @@ def _reversed(values: tf.Tensor) -> tf.Tensor:
     return tf.gather(values, tf.range(tf.shape(values)[0] - 1, -1, -1))
 
 
-def _finish(batch: Example, image: tf.Tensor, share: tf.Tensor) -> Example:
-    """Returns the batch with blended images and labels.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Blend:
+    """Blends a batch with its reverse order; the base of the ops below."""
 
-    Args:
-        batch: The batch before blending.
-        image: The blended images.
-        share: float32 [batch], share of each example's own label.
-    """
-    label = batch["label"]
-    share = tf.cast(share, label.dtype)[:, None]
-    label = share * label + (1 - share) * _reversed(label)
-    kept = {name: value for name, value in batch.items() if name != "seed"}
-    image = tf.ensure_shape(image, batch["image"].shape)
-    return kept | {"image": image, "label": label}
+    alpha: float
 
+    def __post_init__(self) -> None:
+        errors.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
 
-def _beta(op: object, batch: Example, alpha: float) -> tf.Tensor:
-    """Draws float32 [batch], each from Beta(alpha, alpha)."""
-    seed = op_seed(op, batch["seed"][0])
-    shape = [2, tf.shape(batch["seed"])[0]]
-    gammas = tf.random.stateless_gamma(shape, seed, alpha, dtype=tf.float64)
-    return tf.cast(gammas[0] / tf.reduce_sum(gammas, 0), tf.float32)
+    def __call__(self, batch: Example) -> Example:
+        _require_batch(self, batch)
+        image, label = batch["image"], batch["label"]
+        blended, share = self._blended(image, batch["seed"])
+        share = tf.cast(share, label.dtype)[:, None]
+        label = share * label + (1 - share) * _reversed(label)
+        kept = {name: value for name, value in batch.items() if name != "seed"}
+        blended = tf.ensure_shape(blended, image.shape)
+        return kept | {"image": blended, "label": label}
+
+    def _blended(
+        self, image: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the blended images, and float32 [batch], each one's own share."""
+        raise NotImplementedError
+
+    def _beta(self, seed: tf.Tensor) -> tf.Tensor:
+        """Draws float32 [batch], each from Beta(alpha, alpha)."""
+        shape, first = [2, tf.shape(seed)[0]], op_seed(self, seed[0])
+        gammas = tf.random.stateless_gamma(shape, first, self.alpha, dtype=tf.float64)
+        return tf.cast(gammas[0] / tf.reduce_sum(gammas, 0), tf.float32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MixUp:
+class MixUp(_Blend):
     """Blends each image and label with another image and label of the batch: mixup.
 
     Element: batch -> batch, see the module. Changes `image` and `label`, drops `seed`.
@@ -168,26 +176,22 @@ class MixUp:
 
     alpha: float = 0.2
 
-    def __post_init__(self) -> None:
-        errors.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
-
-    def __call__(self, batch: Example) -> Example:
-        _require_batch(self, batch)
-        share = _beta(self, batch, self.alpha)
+    def _blended(
+        self, image: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        share = self._beta(seed)
         share = tf.maximum(share, 1.0 - share)
-        image = batch["image"]
         own = tf.reshape(image, [tf.shape(image)[0], -1])
         other = tf.cast(_reversed(own), tf.float32)
         own = tf.cast(own, tf.float32)
         blended = share[:, None] * own + (1.0 - share[:, None]) * other
         if image.dtype.is_integer:
             blended = tf.round(blended)
-        blended = tf.reshape(tf.cast(blended, image.dtype), tf.shape(image))
-        return _finish(batch, blended, share)
+        return tf.reshape(tf.cast(blended, image.dtype), tf.shape(image)), share
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CutMix:
+class CutMix(_Blend):
     """Puts a rectangle of another image of the batch into each image: CutMix.
 
     Element: batch -> batch, see the module. Changes `image` and `label`, drops `seed`.
@@ -213,30 +217,26 @@ class CutMix:
 
     alpha: float = 1.0
 
-    def __post_init__(self) -> None:
-        errors.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
-
-    def __call__(self, batch: Example) -> Example:
-        _require_batch(self, batch)
-        image = batch["image"]
-        top, left, height, width = self._rectangles(batch, tf.shape(image)[1:3])
+    def _blended(
+        self, image: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        top, left, height, width = self._rectangles(tf.shape(image)[1:3], seed)
         rows = _between(tf.range(tf.shape(image)[1]), top, height)
         # Each pixel has three values in a row.
         columns = _between(tf.range(3 * tf.shape(image)[2]) // 3, left, width)
         cut = tf.cast(rows[:, :, None] & columns[:, None, :], image.dtype)
         cut = tf.reshape(cut, tf.shape(image))
         blended = (1 - cut) * image + cut * _reversed(image)
-        share = _share(rows) * _share(columns)
-        return _finish(batch, blended, 1.0 - share)
+        return blended, 1.0 - _share(rows) * _share(columns)
 
-    def _rectangles(self, batch: Example, shape: tf.Tensor) -> list[tf.Tensor]:
+    def _rectangles(self, shape: tf.Tensor, seed: tf.Tensor) -> list[tf.Tensor]:
         """Returns top, left, height and width in pixels, each int32 [batch]."""
         size = tf.cast(shape, tf.float32)[:, None]
-        area = 1.0 - _beta(self, batch, self.alpha)
+        area = 1.0 - self._beta(seed)
         sides = tf.cast(size * tf.sqrt(area), tf.int32)
         # The reversed seed draws other numbers than those of the areas.
-        seed = op_seed(self, batch["seed"][0])[::-1]
-        draws = tf.random.stateless_uniform(tf.shape(sides), seed)
+        reversed_seed = op_seed(self, seed[0])[::-1]
+        draws = tf.random.stateless_uniform(tf.shape(sides), reversed_seed)
         corners = tf.cast(draws * size, tf.int32) - sides // 2
         return [*tf.unstack(corners), *tf.unstack(sides)]
 

@@ -1,8 +1,8 @@
 """Blocks: consecutive records of a shard, and random words to permute them.
 
-In: the shards or parts of shards, as ranges of records, and a seed and an epoch. Out:
-their blocks in random order. The random words are raw output of Philox: numpy
-guarantees its stream, and does not guarantee the stream of `Generator.permutation`.
+In: the shards or parts of shards, as ranges of records, and the random words of an
+epoch. Out: their blocks in random order. The random words are raw output of Philox:
+numpy guarantees its stream, and does not guarantee that of `Generator.permutation`.
 """
 
 from collections.abc import Iterable
@@ -14,35 +14,37 @@ import numpy.typing as npt
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
-# The part of Philox' counter that the blocks of a whole epoch have. Another pair gives
-# other random words for the same seed and epoch.
-Stream = tuple[int, int]
-_WHOLE_EPOCH: Stream = (0, 0)
+
+def random(seed: int, epoch: int, *counter: int) -> np.random.Philox:
+    """Returns the random words of a seed and an epoch for one use.
+
+    Args:
+        seed: Run seed, 0 to 2**64 - 1.
+        epoch: Number of the epoch.
+        counter: The other words of Philox' counter after the first; other numbers are
+            for another use, and give other random words.
+    """
+    # numpy converts a list with a seed of 2**63 or more to float64. Different seeds are
+    # equal as float64, so the key is an array.
+    key = np.array([seed, epoch], np.uint64)
+    return np.random.Philox(key=key, counter=np.array([0, *counter], np.uint64))
 
 
 def permuted(
-    ranges: RecordRanges,
-    block_length: int | None,
-    *,
-    seed: int,
-    epoch: int,
-    stream: Stream = _WHOLE_EPOCH,
+    ranges: RecordRanges, block_length: int | None, random: np.random.Philox
 ) -> RecordRanges:
     """Returns the blocks of ranges in random order.
 
     Args:
         ranges: Ranges of records; no block spans two ranges.
         block_length: Records of a block; None permutes single records.
-        seed: Run seed.
-        epoch: Number of the epoch.
-        stream: Tells apart the permutations of an epoch.
+        random: The random words, from their beginning.
     """
     if block_length is not None:
         blocks = cut(ranges, block_length)
-        turn = permutation(len(blocks.first), seed=seed, epoch=epoch, stream=stream)
-        return taken(blocks, turn)
+        return taken(blocks, permutation(len(blocks.first), random))
     size = int(ranges.length.sum())
-    turn = _sorted(_words(size, seed=seed, epoch=epoch, stream=stream))
+    turn = _sorted(random.random_raw(size))
     if (ranges.first != ranges.ends - ranges.length).any():
         turn = ranges.records()[turn]
     return RecordRanges(turn, np.broadcast_to(np.int64(1), size))
@@ -76,23 +78,10 @@ def joined(parts: Iterable[RecordRanges]) -> RecordRanges:
     )
 
 
-def permutation(
-    size: int, *, seed: int, epoch: int, stream: Stream = _WHOLE_EPOCH
-) -> Ints:
+def permutation(size: int, random: np.random.Philox) -> Ints:
     """Returns a permutation of 0 .. size - 1, equal on every machine and version."""
-    words = _words(size, seed=seed, epoch=epoch, stream=stream)
-    turn: Ints = _sorted(words).astype(np.int64)
+    turn: Ints = _sorted(random.random_raw(size)).astype(np.int64)
     return turn
-
-
-def _words(
-    size: int, *, seed: int, epoch: int, stream: Stream
-) -> npt.NDArray[np.uint64]:
-    """Returns random words, uint64 [size]."""
-    counter = [0, stream[0], 0, stream[1]]
-    random = np.random.Philox(key=key(seed, epoch), counter=counter)
-    words: npt.NDArray[np.uint64] = random.random_raw(size)
-    return words
 
 
 def _sorted(keys: npt.NDArray[np.uint64]) -> Any:
@@ -109,10 +98,3 @@ def _sorted(keys: npt.NDArray[np.uint64]) -> Any:
     del quarters
     keys = keys[order]
     return order[np.argsort(keys, kind="stable")]
-
-
-def key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
-    """Returns the key of Philox for a seed and an epoch, uint64 [2]."""
-    # numpy converts a list with a seed of 2**63 or more to float64. Different seeds are
-    # equal as float64, so the key is an array.
-    return np.array([seed, epoch], np.uint64)

@@ -76,9 +76,8 @@ _START = EpochPosition()
 # The most records of an epoch with shuffle="full", and the bytes for each at the peak.
 MOST_SHUFFLED, _ORDER_BYTES = 2**25, 37
 
-# Parts of the counters of Philox, one for each use of random words.
-_EPOCH_SEEDS, _WINDOWS, _DRAWS, _BLOCKS_OF_HOST = 1, 2, 3, 5
-_SHARDS_OF_HOSTS = (0, 4)
+# The last words of the counters of Philox, one for each use of random words.
+_BLOCKS, _EPOCH_SEEDS, _WINDOWS, _DRAWS, _SHARDS_OF_HOSTS, _BLOCKS_OF_HOST = range(6)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,17 +125,11 @@ class Order:
     Args:
         shard_sizes: int64 [num_shards], records in each shard, or with `chosen` the
             chosen records in each shard.
-        seed: Run seed, 0 to 2**64 - 1; the same on every rank.
+        seed, block_length, window_size, num_ranks, batch_size, remainder: See
+            `source.TFRecordSource`.
         shuffle: "window" permutes blocks over the split and records in each window;
             "full" permutes all records, at most 2**25, and so reads single records;
             "none" keeps the order on disk.
-        block_length: Records of a block, the longest range that is read at once.
-        window_size: Records of a window; two windows are in memory.
-        num_ranks: Number of ranks.
-        batch_size: Examples in a rank's batch; every rank makes the same steps.
-        remainder: "drop" leaves out the records that do not fill a step on every rank,
-            other records in every epoch; "pad" leaves out no record and fills the last
-            batch with records that are marked as not real.
         expected_copies: How often an epoch draws every record; needs a shuffle. None
             reads every record once.
         chosen: int64 [sum of shard_sizes], rising: the records of a subset, by their
@@ -330,9 +323,7 @@ class Order:
 def _compute_draws(order: Order, epoch: int) -> Draws | None:
     if order.expected_copies is None:
         return None
-    counter = [0, 0, 0, _DRAWS]
-    random = np.random.Philox(key=blocks.key(order.seed, epoch), counter=counter)
-    return order.expected_copies.draws(random)
+    return order.expected_copies.draws(blocks.random(order.seed, epoch, 0, 0, _DRAWS))
 
 
 def _check_affinity(order: Order) -> None:
@@ -453,10 +444,9 @@ def _shuffled(
     """Returns the ranges to read of the window from `begin` on, and its seed."""
     if order.shuffle == "none":
         return ranges, None
-    counter = np.array([0, begin, len(position.phases), _WINDOWS], np.uint64)
-    key = blocks.key(order.seed, position.epoch)
-    raw = np.random.Philox(key=key, counter=counter).random_raw(2)
-    low, high = raw.astype(np.int64).tolist()
+    counter = begin, len(position.phases), _WINDOWS
+    random = blocks.random(order.seed, position.epoch, *counter)
+    low, high = random.random_raw(2).astype(np.int64).tolist()
     numbers = ranges.records()
     on_disk = np.argsort(_records(order, position.epoch, numbers), kind="stable")
     # If both seeds were zero, TensorFlow would choose a random seed.
@@ -492,8 +482,7 @@ def epoch_seed(*, seed: int, epoch: int, copy: int | Ints = 0) -> Ints:
     Returns:
         int64, a seed for every copy.
     """
-    counter = [0, 0, 0, _EPOCH_SEEDS]
-    random = np.random.Philox(key=blocks.key(seed, epoch), counter=counter)
+    random = blocks.random(seed, epoch, 0, 0, _EPOCH_SEEDS)
     seeds = random.random_raw(int(np.max(copy, initial=0)) + 1).astype(np.int64)
     chosen: Ints = seeds[copy]
     return chosen
@@ -521,7 +510,8 @@ def _blocks(order: Order, epoch: int, ranks_per_host: tuple[int, ...]) -> Record
         length = None if order.shuffle == "full" else order.block_length
         if order.shuffle == "none":
             return blocks.cut(shards, order.block_length)
-        return blocks.permuted(shards, length, seed=order.seed, epoch=epoch)
+        random = blocks.random(order.seed, epoch, 0, 0, _BLOCKS)
+        return blocks.permuted(shards, length, random)
     return _blocks_by_host(order, shards, epoch, ranks_per_host)
 
 
@@ -537,12 +527,9 @@ def _dealt(
 ) -> list[RecordRanges]:
     """Returns the part of each host: consecutive records of the permuted shards."""
     assert order.affinity is not None
-    turn = blocks.permutation(
-        len(shards.first),
-        seed=order.seed,
-        epoch=epoch // order.affinity,
-        stream=_SHARDS_OF_HOSTS,
-    )
+    part = epoch // order.affinity
+    random = blocks.random(order.seed, part, 0, 0, _SHARDS_OF_HOSTS)
+    turn = blocks.permutation(len(shards.first), random)
     dealt = blocks.taken(shards, turn[shards.length[turn] > 0])
     shares = np.cumsum([0, *ranks_per_host])
     parts = (shares * order.num_records // int(shares[-1])).tolist()
@@ -564,13 +551,8 @@ def _blocks_by_host(
     length = None if order.shuffle == "full" else order.block_length
     read, unread = list[RecordRanges](), list[RecordRanges]()
     for host, records in enumerate(parts):
-        part = blocks.permuted(
-            records,
-            length,
-            seed=order.seed,
-            epoch=epoch,
-            stream=(host, _BLOCKS_OF_HOST),
-        )
+        random = blocks.random(order.seed, epoch, host, 0, _BLOCKS_OF_HOST)
+        part = blocks.permuted(records, length, random)
         read.append(part.cut(0, int(used[host])))
         unread.append(part.cut(int(used[host]), records.num_records))
     return blocks.joined([*read, *unread])

@@ -90,7 +90,7 @@ class TFRecordSource:
         shuffle: "window", "full" or "none"; see `order.Order`.
         remainder: "drop" leaves out the records that do not fill a step on every rank,
             other records in every epoch; "pad" leaves out no record and fills the last
-            batch.
+            batch with records that are marked as not real.
         block_length: Records of a block, the longest range that is read at once.
         window_size: Records of a window; two windows are in memory, encoded.
         sampling: How often each record comes in an epoch, see `Sampling`; it needs a

@@ -190,17 +190,14 @@ def advance(state: State, order: Order, count: int) -> State:
     if count >= left:
         later, step = divmod(count - left, order.num_steps())
         epoch, phases = epoch + 1 + later, ()
-    return State(
+    return dataclasses.replace(
+        state,
         epoch=epoch,
         step=step,
         num_ranks=order.num_ranks,
         batch_size=order.batch_size,
         phases=phases,
-        digest=state.digest,
         ranks_per_host=order.ranks_per_host,
-        generation=state.generation,
-        data=state.data,
-        tags=state.tags,
     )
 
 

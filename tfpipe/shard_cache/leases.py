@@ -7,7 +7,8 @@ for STALE_SECONDS of its own monotonic clock renames the file away and creates i
 Hosts compare no clocks, share no memory and take no locks. Imports no TensorFlow.
 
 A pause of a process between two lines can give two owners to a path. The work must
-therefore be harmless if two processes do the work; publishing by rename is.
+therefore be harmless if two processes do the work; publishing by rename is. All calls
+raise OSError if the file system fails, except those that say otherwise.
 """
 
 import contextlib
@@ -57,21 +58,13 @@ class Lease:
         return f"{self._token} {self._counter:019}\n".encode()
 
     def raise_counter(self) -> None:
-        """Shows other hosts the life of the own process.
-
-        Raises:
-            OSError: If the file system fails.
-        """
+        """Shows other hosts the life of the own process."""
         self._counter += 1
         os.pwrite(self._descriptor, self._content(), 0)
         os.fsync(self._descriptor)  # other hosts see the content after a flush
 
     def is_held(self) -> bool:
-        """Returns whether no other process took the lease over.
-
-        Raises:
-            OSError: If the file system fails.
-        """
+        """Returns whether no other process took the lease over."""
         try:
             return self._is_own(self.path.read_bytes())
         except FileNotFoundError:
@@ -81,11 +74,7 @@ class Lease:
         return content.startswith(self._token.encode())
 
     def release(self) -> None:
-        """Ends the lease, but not the lease of a later owner.
-
-        Raises:
-            OSError: If the file system fails.
-        """
+        """Ends the lease, but not the lease of a later owner."""
         os.close(self._descriptor)
         _remove(self.path, lambda content: not content or self._is_own(content))
 
@@ -112,11 +101,7 @@ class Leases:
         self._seen: dict[pathlib.Path, tuple[bytes, float]] = {}
 
     def take(self, path: pathlib.Path) -> Lease | None:
-        """Returns the lease of a path; None while another live process has the lease.
-
-        Raises:
-            OSError: If the file system fails.
-        """
+        """Returns the lease of a path; None while another live process has it."""
         try:
             lease = Lease(path)
         except FileExistsError:
@@ -150,11 +135,7 @@ class Leases:
         return True
 
     def release(self, lease: Lease) -> None:
-        """Ends a lease of the own process.
-
-        Raises:
-            OSError: If the file system fails.
-        """
+        """Ends a lease of the own process."""
         with self._lock:
             if lease not in self._held:
                 return

@@ -178,9 +178,7 @@ class OpenCache:
         Args:
             pieces: int64, rising: numbers of the pieces; None is all.
 
-        Raises:
-            RemoteError: If a piece cannot be fetched.
-            BadIndexError: If a shard has another digest than the index says.
+        Raises as `Downloader.fetch_all`.
         """
         key, use = self.take_row()
         use.need_all()
@@ -437,8 +435,7 @@ class Reader:
         Args:
             ranges: The records of the window.
 
-        Returns and raises:
-            As `OpenCache.bring`.
+        Returns and raises as `OpenCache.bring`.
         """
         wanted = self._cache.pieces.wanted(ranges)
         if self._num_held == 2:

@@ -18,7 +18,7 @@ import json
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class SharedPieces:
         content: The split and its pieces.
         max_bytes: Most bytes of the split in the folder; None is no limit.
         longest_wait: Seconds to wait for another host, which fetches a piece.
-        clock: Function with seconds as its result.
 
     Raises:
         ValueError: If files cannot be created and renamed in the folder.
@@ -59,15 +58,13 @@ class SharedPieces:
         *,
         max_bytes: int | None,
         longest_wait: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self._pieces = folder, content.pieces
         self._shards = [
             index.digest(repr(dataclasses.astuple(shard))) for shard in content.shards
         ]
-        self._longest_wait, self._clock = longest_wait, clock
-        self.ended = threading.Event()
-        self.leases = Leases(clock=clock, ended=self.ended)
+        self._longest_wait, self.ended = longest_wait, threading.Event()
+        self.leases = Leases(ended=self.ended)
         self._lines = Lines()
         self._not_before = {"read": -np.inf, "written": -np.inf}
         self._sizes = self._pieces.stop - self._pieces.start
@@ -111,7 +108,7 @@ class SharedPieces:
             None if the folder does not keep the piece, or fails, or if the other host
             takes too long: the bytes must come from the store, for this host only.
         """
-        end, pause = self._clock() + self._longest_wait, _FIRST_PAUSE
+        end, pause = time.monotonic() + self._longest_wait, _FIRST_PAUSE
         while self._is_kept[piece]:
             if (content := self._read(piece)) is not None:
                 return content
@@ -122,7 +119,7 @@ class SharedPieces:
                 self.release(lease)
                 return content
             works = self._works("read", "written")
-            if not works or self._clock() > end or self.ended.wait(pause):
+            if not works or time.monotonic() > end or self.ended.wait(pause):
                 return None
             pause = min(2 * pause, _LONGEST_PAUSE)
         return None
@@ -192,7 +189,7 @@ class SharedPieces:
         self.leases.close()
 
     def _works(self, *uses: str) -> bool:
-        return all(self._clock() >= self._not_before[use] for use in uses)
+        return all(time.monotonic() >= self._not_before[use] for use in uses)
 
     @contextlib.contextmanager
     def _tolerated(self, use: str) -> Iterator[None]:
@@ -204,7 +201,7 @@ class SharedPieces:
         try:
             yield
         except OSError as error:
-            self._not_before[use] = self._clock() + _FAILING_SECONDS
+            self._not_before[use] = time.monotonic() + _FAILING_SECONDS
             self._lines.say_once(
                 f"the shared folder {self.folder} cannot be {use}: "
                 f"{error.strerror or error}. Pieces come from the store meanwhile, for "

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,18 +23,6 @@ T = TypeVar("T")
 
 # Below this fraction of waiting the training step, not the input, is the bottleneck.
 _NEGLIGIBLE_STALL = 0.05
-
-
-class _Bottleneck(Protocol):
-    @property
-    def sentence(self) -> str: ...
-
-
-class _Profile(Protocol):
-    """The part of a profile that `StepTimer` needs."""
-
-    @property
-    def bottleneck(self) -> _Bottleneck: ...
 
 
 class StepTime(NamedTuple):
@@ -108,12 +96,12 @@ class StepFigures:
         return page.printed(str(self))
 
 
-def name_bottleneck(stall_fraction: float, profile: _Profile | None) -> str:
+def name_bottleneck(stall_fraction: float, profile: Any) -> str:
     """Says in words what holds training back: the input or the training step.
 
     Args:
         stall_fraction: Fraction of the time blocked on the input, from 0 to 1.
-        profile: Its sentence is added if the input is the bottleneck.
+        profile: See `StepTimer`; its sentence is added if the input binds.
     """
     if stall_fraction < 0.01:
         return "the training step: < 1 % of the time waiting for input"
@@ -130,7 +118,7 @@ def summarize(
     step: int,
     batch_size: int,
     first_batch_seconds: float,
-    profile: _Profile | None,
+    profile: Any,
 ) -> StepFigures:
     """Returns the figures of at least one step; see `StepFigures` and `StepTimer`."""
     wait, compute = np.sum(steps, axis=0).tolist()
@@ -235,7 +223,7 @@ class StepTimer:
         rank: int = 0,
         all_ranks: bool = False,
         first_step: int = 0,
-        profile: _Profile | None = None,
+        profile: Any = None,
         parallelism: Callable[[Any], object] | None = None,
         report: Callable[[StepFigures], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,

@@ -279,7 +279,7 @@ def test_op_that_does_not_tell_what_it_does_is_refused_on_disk(data_dir, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tape",), '"ram" or "disk", got \'tape\''),
+        (("tape",), "must be one of ram, disk, got 'tape'"),
         (("disk",), "needs a directory"),
         (("ram", "/tmp"), "none for \"ram\", got 'ram' and '/tmp'"),
     ],

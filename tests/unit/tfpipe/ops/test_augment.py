@@ -222,10 +222,12 @@ AT_9 = {
         for s in (-1, 1)
     ],
     "TranslateX": [
-        lambda x, s=s: pil_functions.translate(x, 0, s * 9, fill=128) for s in (-1, 1)
+        lambda x, s=s: pil_functions.translate(x, 0.0, s * 9.0, fill=128)
+        for s in (-1, 1)
     ],
     "TranslateY": [
-        lambda x, s=s: pil_functions.translate(x, s * 9, 0, fill=128) for s in (-1, 1)
+        lambda x, s=s: pil_functions.translate(x, s * 9.0, 0.0, fill=128)
+        for s in (-1, 1)
     ],
     "Identity": [tf.identity],
 }

@@ -572,9 +572,9 @@ def test_crops_print_their_own_fields_after_the_size():
         (
             "CenterCrop",
             {"quality": "best"},
-            "fast or exact, got 'best'",
+            "one of fast, exact, got 'best'",
         ),
-        ("Resize", {"dtype": "int8"}, "uint8, float32 or bfloat16, got 'int8'"),
+        ("Resize", {"dtype": "int8"}, "one of uint8, float32, bfloat16, got 'int8'"),
         ("Resize", {"layout": "HWC"}, "layout must be one of NHWC, NCHW, got 'HWC'"),
         (
             "Resize",
