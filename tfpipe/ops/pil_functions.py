@@ -131,8 +131,9 @@ def rotate(image: tf.Tensor, degrees: Number, *, fill: int) -> tf.Tensor:
 def affine(image: tf.Tensor, matrix: Sequence[Number], *, fill: int) -> tf.Tensor:
     """Maps pixels by a matrix; equals `Image.transform(AFFINE)` with the nearest pixel.
 
-    [1, level, 0, 0, 1, 0] moves each row to the left by `level` times its distance from
-    the top, and [1, 0, 0, level, 1, 0] each column up by that of the left.
+    [1, level, 0, 0, 1, 0] moves rows to the left by `level` times the distance from the
+    top; [1, 0, 0, level, 1, 0] moves columns up by `level` times the distance from the
+    left.
 
     Args:
         image: uint8 [height, width, 3].
