@@ -173,17 +173,11 @@ def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
         >>> tfpipe.recipes.resnet(224, "uint8", "fast").normalize.mean
         (123.675, 116.28, 103.53)
     """
+    crop = _crop(image_size, dtype, quality)
+    ratio = _ratio(image_size, 3 / 4, 4 / 3)
     return Recipe(
-        train=(
-            RandomCrop(
-                image_size=image_size,
-                ratio=_ratio(image_size, 3 / 4, 4 / 3),
-                flip=True,
-                dtype=dtype,
-                quality=quality,
-            ),
-        ),
-        evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
+        train=(RandomCrop(**crop, ratio=ratio, flip=True),),
+        evaluate=(CenterCrop(**crop),),
         normalize=Normalize(),
     )
 
@@ -204,20 +198,13 @@ def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
         >>> tfpipe.recipes.inception(299, "uint8", "fast").train[1]
         DistortColor(fast=True)
     """
+    boxes: dict[str, Any] = {"area": (0.05, 1.0), "max_attempts": 100, "flip": True}
+    boxes["ratio"] = _ratio(image_size, 0.75, 1.33)
+    # DistortColor takes uint8.
+    crop = _crop(image_size, "uint8", quality)
     return Recipe(
-        train=(
-            # No dtype is given: DistortColor takes uint8.
-            RandomCrop(
-                image_size=image_size,
-                area=(0.05, 1.0),
-                ratio=_ratio(image_size, 0.75, 1.33),
-                max_attempts=100,
-                flip=True,
-                quality=quality,
-            ),
-            DistortColor(),
-        ),
-        evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
+        train=(RandomCrop(**crop, **boxes), DistortColor()),
+        evaluate=(CenterCrop(**_crop(image_size, dtype, quality)),),
         normalize=Normalize.inception(),
     )
 
@@ -237,18 +224,12 @@ def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
         >>> tfpipe.recipes.vgg(224, "uint8", "fast").train[0].short_side
         (256, 512)
     """
-    short_side = min(errors.require_sides("", "image_size", image_size))
+    crop = _crop(image_size, dtype, quality)
+    side = min(errors.require_sides("", "image_size", image_size))
+    sides = (side * 256 // 224, side * 512 // 224)
     return Recipe(
-        train=(
-            RandomScaleCrop(
-                image_size=image_size,
-                short_side=(short_side * 256 // 224, short_side * 512 // 224),
-                flip=True,
-                dtype=dtype,
-                quality=quality,
-            ),
-        ),
-        evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
+        train=(RandomScaleCrop(**crop, short_side=sides, flip=True),),
+        evaluate=(CenterCrop(**crop),),
         normalize=Normalize(mean=VGG_MEAN, std=(1.0, 1.0, 1.0)),
     )
 
@@ -307,6 +288,10 @@ def keras(model: str) -> _KerasRecipe:
         ValueError: If `keras.applications` has no such name.
     """
     return _KerasRecipe(model)
+
+
+def _crop(image_size: ImageSize, dtype: Dtype, quality: Quality) -> dict[str, Any]:
+    return {"image_size": image_size, "dtype": dtype, "quality": quality}
 
 
 def _plain(name: str) -> str:

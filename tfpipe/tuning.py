@@ -20,13 +20,8 @@ from tfpipe.location import atomic
 
 AUTOTUNE = -1  # tf.data.AUTOTUNE, as a number to print
 
-# Knobs that tf.data can decide, with the value for its choice.
-_OPEN = {
-    "num_parallel_maps": AUTOTUNE,
-    "prefetch_buffer_size": AUTOTUNE,
-    "private_threadpool_size": None,
-    "ram_budget_bytes": None,
-}
+# tf.data stores numbers of threads in 32 bits.
+_MOST_THREADS = (1 << 31) - 1
 
 _FORMAT = 1  # version of the format of the file
 
@@ -75,15 +70,20 @@ class Tuning:
     deterministic: bool = True
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            checked: Any
-            # JSON turns the tuple into a list.
-            if field.name == "num_parallel_maps" and isinstance(value, list | tuple):
-                checked = tuple(_checked(field.name, item) for item in value)
-            else:
-                checked = _checked(field.name, value)
-            errors.settle(self, field.name, checked)
+        errors.settle_bools(self, "fuse_map_and_batch", "deterministic")
+        errors.settle_ints(self, ["num_parallel_reads", "read_buffer_bytes"], least=1)
+        errors.settle_ints(self, ["ram_budget_bytes"], least=1, also=[None])
+        threads: dict[str, Any] = {"least": 1, "most": _MOST_THREADS}
+        errors.settle_ints(self, ["private_threadpool_size"], also=[None], **threads)
+        errors.settle_ints(self, ["max_intra_op_parallelism"], **threads)
+        decided: dict[str, Any] = {"least": 1, "also": [AUTOTUNE]}
+        errors.settle_ints(self, ["prefetch_buffer_size"], **decided)
+        name, maps = "num_parallel_maps", self.num_parallel_maps
+        if isinstance(maps, list | tuple):  # JSON turns the tuple into a list
+            calls = (errors.require_int(self, name, n, **decided) for n in maps)
+            errors.settle(self, name, tuple(calls))
+        else:
+            errors.settle_ints(self, [name], **decided)
 
     def num_parallel_calls(self, position: int) -> int:
         """Returns `num_parallel_maps` of a Map, counted from 0.
@@ -229,16 +229,3 @@ def made_for(fingerprint: str) -> dict[str, Any]:
         "tensorflow": tf.__version__,
         "pipeline": fingerprint,
     }
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name in ("fuse_map_and_batch", "deterministic"):
-        return errors.require_bool("Tuning", name, value)
-    also = [_OPEN[name]] if name in _OPEN else []
-    most = _MOST_THREADS if name in _THREADS else None
-    return errors.require_int("Tuning", name, value, least=1, most=most, also=also)
-
-
-# tf.data stores numbers of threads in 32 bits.
-_THREADS = ("private_threadpool_size", "max_intra_op_parallelism")
-_MOST_THREADS = (1 << 31) - 1

@@ -52,8 +52,3 @@ def filled(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[Column[R
         for index, column in enumerate(columns)
         if not index or any(column.cell(row) not in ("-", "—") for row in rows)
     ]
-
-
-def or_dash(value: float | None, form: str) -> str:
-    """Returns a number in a form such as ".1%"; a dash if the number is unknown."""
-    return "-" if value is None else format(value, form)

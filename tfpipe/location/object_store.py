@@ -128,7 +128,8 @@ class ObjectStore:
 
     def read_range(self, name: str, start: int, stop: int) -> memoryview:
         def read(client: ModuleType, store: Any) -> memoryview:
-            pin = self._pin(name)
+            # The condition that the file is still the listed file.
+            pin = {"if_match": self.tags[name]} if name in self.tags else {}
             try:
                 if not pin:  # one call: `bytes` waits for the body in a second call
                     return memoryview(
@@ -166,10 +167,6 @@ class ObjectStore:
             strong = {n: tag for n, tag in tags.items() if not tag.startswith("W/")}
             self.tags = {**strong, **self.tags}
         return {entry["path"]: entry["size"] for entry in entries}
-
-    def _pin(self, name: str) -> dict[str, str]:
-        """Returns the condition that a file is still the listed file."""
-        return {"if_match": self.tags[name]} if name in self.tags else {}
 
     def write(self, name: str, content: bytes) -> None:
         self._ask(lambda client, store: client.put(store, name, content))

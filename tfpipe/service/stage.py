@@ -19,7 +19,7 @@ from tfpipe.reading.source import windows_of
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
-from tfpipe.stages.basic import AssertCardinality, Example, as_it_is, keeps_count
+from tfpipe.stages.basic import AssertCardinality, as_it_is, keeps_count
 from tfpipe.stages.iterations import counters
 
 _TIME_LIMIT = 10.0  # seconds in which the dispatcher must accept a connection
@@ -153,12 +153,9 @@ def _dataset(service: Service, remote: OnWorkers, run: RunFacts) -> tf.data.Data
             return elements
         return received.watched(token, elements)
 
-    elements = epochs_before.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))
+    without = as_it_is(lambda e: {n: e[n] for n in e if n != POSITION})
+    elements = epochs_before.flat_map(as_it_is(epoch)).map(without)
     if not remote.has_batch:
         elements = elements.unbatch()
     count = remote.cardinality()
     return elements if count is None else AssertCardinality(count)(elements)
-
-
-def _without_position(element: Example) -> Example:
-    return {n: value for n, value in element.items() if n != POSITION}

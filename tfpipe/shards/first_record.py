@@ -44,26 +44,20 @@ def require(
         ValueError: If the record has no such key, or the feature is of another kind or
             length; names the record and lists its features.
     """
-    first = _first(records)
-    if first is None:
-        return
-    where, features = first
-    for key, (argument, kind, count) in wanted.items():
-        fault = _fault(features, key, argument, kind, count)
-        if fault:
-            raise ValueError(
-                f"{owner}.{argument} {fault} The first record, {where}, has "
-                f"{_listed(features)}."
-            )
+    for where, features in itertools.islice(_sound(records), 1):
+        for key, (argument, kind, count) in wanted.items():
+            if fault := _fault(features, key, argument, kind, count):
+                raise ValueError(
+                    f"{owner}.{argument} {fault} The first record, {where}, has "
+                    f"{_listed(features)}."
+                )
 
 
 def values(records: Iterable[tuple[str, Record]], key: str) -> Iterator[list[int]]:
     """Yields the whole numbers under a key of the first records, if they are sound."""
-    for _, record in itertools.islice(records, MAX_LOOKED_AT):
-        with contextlib.suppress(errors.BadRecordError):
-            feature = decode_example(record.data).get(key)
-            if feature is not None and feature.kind == "int64":
-                yield feature.values
+    for _, features in _sound(records):
+        if key in features and features[key].kind == "int64":
+            yield features[key].values
 
 
 def is_one_hot(rows: Iterable[Sequence[int]], num_classes: int | None) -> bool:
@@ -93,16 +87,13 @@ def is_one_hot(rows: Iterable[Sequence[int]], num_classes: int | None) -> bool:
     return length == num_classes if num_classes is not None else length > 2
 
 
-def _first(records: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None:
-    """Returns the place and the features of the first sound record."""
+def _sound(records: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Features]]:
+    """Yields the place and the features of each sound one of the first records."""
     for path, record in itertools.islice(records, MAX_LOOKED_AT):
-        try:
+        with contextlib.suppress(errors.BadRecordError):
             features = decode_example(record.data)
-        except errors.BadRecordError:
-            features = {}
-        if features and not record.fault:
-            return f"{path} at byte {record.byte_offset}", features
-    return None
+            if features and not record.fault:
+                yield f"{path} at byte {record.byte_offset}", features
 
 
 def _close(features: Features, key: str, kind: str, count: int | None) -> list[str]:
