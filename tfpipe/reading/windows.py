@@ -23,8 +23,9 @@ from tfpipe.shards import records
 from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
 from tfpipe.shards.spans import RecordSpans
-from tfpipe.stages.basic import mapped_again
-from tfpipe.stages.iterations import counters, parts
+from tfpipe.stages import basic
+from tfpipe.stages.basic import as_it_is
+from tfpipe.stages.iterations import drawn, parts
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,10 +77,14 @@ class Windows:
             bounds = parts(first, later) if is_continued else lambda: (0, first)
             windows = _brought(self, self.cache, run, bounds)
         else:
-            once = tf.data.Dataset.range(first)
-            numbers = counters(first, later) if is_continued else once
+            read = functools.partial(self._read, run)
+            windows = (
+                drawn(first, later).flat_map(as_it_is(read))
+                if is_continued
+                else read(0, first)
+            )
             # The lengths of the next window are checked while a window is read.
-            windows = self._mapped(run, numbers).prefetch(1)
+            windows = windows.prefetch(1)
         if is_continued:
             return windows
         count = tf.data.INFINITE_CARDINALITY if num_epochs is None else first
@@ -95,24 +100,40 @@ class Windows:
             run = Run(order=self.order, rank=self.rank, begin=EpochPosition())
             self.cache.reader(_Position(run, 0).upcoming).close()
 
-    def _mapped(self, run: "Run", numbers: tf.data.Dataset) -> tf.data.Dataset:
+    def _read(self, run: "Run", begin: Any, end: Any) -> tf.data.Dataset:
+        """Returns the windows from number `begin` to number `end` of a run.
+
+        After an error the next call reads the same window again; `Dataset.map` would
+        lose it. The window is empty instead after MOST_TRIES errors: damage and lost
+        files stay, and a caller that passes over errors must come to the next window.
+        """
         spec = self.spec()
 
-        def read(counter: npt.NDArray[np.int64]) -> list[Any]:
+        def read(state: Ints, call: npt.NDArray[np.int64]) -> list[Any]:
+            counter, first_try = state.tolist()
+            next_state = np.array([counter + 1, call + 1])
+            if call - first_try >= basic.MOST_TRIES:
+                return [next_state, *map(_empty, spec.values())]
             if self.version and (replaced := self.version.replaced()):
                 raise replaced
-            window = self.features(*run.window(int(counter)))
-            return [window[name] for name in spec]
+            window = self.features(*run.window(counter))
+            return [next_state, *(window[name] for name in spec)]
 
-        def make(counter: tf.Tensor) -> dict[str, tf.Tensor]:
+        def step(state: tf.Tensor, call: tf.Tensor) -> tuple[Any, dict[str, tf.Tensor]]:
             # A Python call for a window costs nothing next to reading its records.
-            types = [item.dtype for item in spec.values()]
-            items = tf.numpy_function(read, [counter], types, stateful=False)
+            types = [tf.int64, *(item.dtype for item in spec.values())]
+            next_state, *items = tf.numpy_function(
+                read, [state, call], types, stateful=False
+            )
             for item, item_spec in zip(items, spec.values(), strict=True):
                 item.set_shape(item_spec.shape)
-            return dict(zip(spec, items, strict=True))
+            next_state.set_shape([2])
+            return next_state, dict(zip(spec, items, strict=True))
 
-        return mapped_again(numbers, make)
+        # An error leaves the state as it is, and takes a number of `calls`.
+        calls = tf.data.Dataset.range(tf.int64.max)
+        start = tf.stack([tf.cast(begin, tf.int64), 0])
+        return calls.scan(start, as_it_is(step)).take(end - begin)
 
     def spec(self) -> dict[str, tf.TensorSpec]:
         """Returns the element_spec of a window."""
@@ -192,6 +213,10 @@ class Windows:
                 self.mtimes[shard] = changed
                 first = ends[shard] - self.shard_sizes[shard]
                 self.is_unchecked[first : ends[shard]] = True
+
+
+def _empty(spec: tf.TensorSpec) -> npt.NDArray[Any]:
+    return np.zeros([size or 0 for size in spec.shape], spec.dtype.as_numpy_dtype)
 
 
 def _at(paths: Sequence[str], shards: Ints) -> list[str]:

@@ -172,8 +172,9 @@ def mapped_again(
 
     `Dataset.map` gives the next element after an error: that of the error is lost. Here
     the function is called again, until it has failed MOST_TRIES times: then the next
-    element comes. This takes 0.1 ms more for each element, and 10 to 50 CPU-ms more for
-    each iterator, which prepares the function in a dataset of its own.
+    element comes. This takes 0.1 ms more for each element. Each iterator prepares the
+    function in a dataset of its own, which takes CPU-ms: the function should have a
+    small graph.
     """
 
     def attempts(element: Any) -> tf.data.Dataset:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.native.run import run
 from tfpipe.stages.basic import (
     Example,
     as_it_is,
@@ -113,39 +114,43 @@ class Interleave:
         # Two windows are in memory: a window is passed on while the next is read.
         spare = self._spare or Spare(lambda: dataset)
         stage = dataclasses.replace(self, _spare=spare)
-        read = stage._reader("origin" in dataset.element_spec)
-        return mapped_again(dataset, read).prefetch(1).unbatch()
+        return mapped_again(*stage._parts(dataset)).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
         """Returns the sound records; only `log` counts damaged records."""
         stage = dataclasses.replace(self, faults=log, _spare=None)
-        read = stage._reader("origin" in dataset.element_spec)
-        records = dataset.map(as_it_is(read)).prefetch(1).unbatch()
+        read, completed = stage._parts(dataset)
+        records = read.map(as_it_is(completed)).prefetch(1).unbatch()
         return records.filter(as_it_is(lambda record: record["is_real"]))
 
-    def _reader(self, is_cached: bool) -> Callable[[Example], Example]:
-        """Returns the function from a window to its records."""
-        knobs = (self.num_parallel_reads, self.read_buffer_bytes)
-        log, spare = self.faults, self._spare
-        if log is None and not is_cached:
+    def _parts(
+        self, dataset: tf.data.Dataset
+    ) -> tuple[tf.data.Dataset, Callable[[Example], Example]]:
+        """Returns windows with the records that were read, and a function.
+
+        The function returns the records to pass on. Only the function fails, and calls
+        Python: its graph is small, because a graph that is made for each pipeline and
+        iterator costs CPU time.
+        """
+        read = traced(read_extents, self.num_parallel_reads, self.read_buffer_bytes)
+        windows = dataset.map(
+            as_it_is(lambda window: {"window": window, "records": run(read, window)})
+        )
+        log, again = self.faults, self._read_again
+        if log is None and "origin" not in dataset.element_spec:
             # A damaged record raises, so nothing of this pipeline is in the graph.
-            return traced(_read_window, *knobs, None, None, None)
-        again = log.read_again if log and log.read_again else self._read_again
-        return functools.partial(_read_window, *knobs, log, spare, again)
+            return windows, functools.partial(run, traced(_completed, None, None, None))
+        if log and log.read_again:
+            again = log.read_again
+        return windows, functools.partial(_completed, log, self._spare, again)
 
 
-def _read_window(
-    num_parallel_reads: int | None,
-    read_buffer_bytes: int | None,
-    faults: FaultLog | None,
-    spare: Spare | None,
-    read_again: ReadAgain,
-    window: Example,
+def _completed(
+    faults: FaultLog | None, spare: Spare | None, read_again: ReadAgain, parts: Example
 ) -> Example:
     """Returns the records to pass on from a window, as `Interleave` says."""
+    window, records = parts["window"], parts["records"]
     num_records = tf.size(window["record_byte_offset"], tf.int64)
-    read = traced(read_extents, num_parallel_reads, read_buffer_bytes)
-    records = read(window)
     records = tf.cond(
         tf.size(records["record"], tf.int64) == num_records,
         lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
@@ -181,7 +186,7 @@ def read_extents(
         # Costs nothing, as the whole window is waited for anyway.
         deterministic=None if num_parallel_reads is None else True,
     )
-    num_records = tf.reduce_sum(window["num_records"])
+    num_records = tf.maximum(tf.reduce_sum(window["num_records"]), 1)
     if "shuffle_seed" in window:
         records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
     batch: Example = batch_or_empty(records.batch(num_records))

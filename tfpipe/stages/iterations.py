@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfpipe.stages.basic import as_it_is
+
 
 def counters(first: int, later: int) -> tf.data.Dataset:
     """Returns the numbers 0, 1, 2, ..., a part of them in every iteration.
@@ -20,15 +22,25 @@ def counters(first: int, later: int) -> tf.data.Dataset:
         first: Number of elements of the first iteration, >= 0.
         later: Number of elements of every later iteration, >= 0.
     """
+    return drawn(first, later).flat_map(as_it_is(tf.data.Dataset.range))
+
+
+def drawn(first: int, later: int) -> tf.data.Dataset:
+    """Returns the bounds of the next iteration's numbers, drawn when they are read.
+
+    Element: a single (begin, end), int64.
+
+    Args:
+        first: As for `counters`.
+        later: As for `counters`.
+    """
     bounds = parts(first, later)
 
     def draw(_: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         begin, end = tf.numpy_function(bounds, [], (tf.int64, tf.int64))
         return tf.ensure_shape(begin, []), tf.ensure_shape(end, [])
 
-    as_it_is = tf.autograph.experimental.do_not_convert
-    bounds_drawn = tf.data.Dataset.range(1).map(as_it_is(draw))
-    return bounds_drawn.flat_map(as_it_is(tf.data.Dataset.range))
+    return tf.data.Dataset.range(1).map(as_it_is(draw))
 
 
 def parts(first: int, later: int) -> Callable[[], tuple[int, int]]:
