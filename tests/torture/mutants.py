@@ -16,6 +16,7 @@ import datetime
 import difflib
 import filecmp
 import functools
+import gc
 import hashlib
 import importlib
 import itertools
@@ -508,6 +509,11 @@ class OnlyWhatIsTested:
     def pytest_collection_finish(self) -> None:
         """A mutant that takes more time is the business of this module."""
         sys.modules["tests.unit.conftest"].MAX_CPU_SECONDS_BUSY = float("inf")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """At its end pytest looks through all that is in memory for garbage."""
+        gc.freeze()
 
 
 class Tracer:
