@@ -376,6 +376,8 @@ def test_synthetic_source_ends_at_its_end():
 
     assert len(list(source(tfpipe.State(step=3), 1))) == 0
     assert len(list(source(tfpipe.State(step=3), 2))) == 3
+    continued = source.continued(tfpipe.State(step=3), 1)
+    assert [len(list(continued)) for _ in range(2)] == [0, 3]
     for num_epochs in (1, 2, None):
         with pytest.raises(ValueError, match=r"has 3 steps, got a start at step 4"):
             source(tfpipe.State(step=4), num_epochs)

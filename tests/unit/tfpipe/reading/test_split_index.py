@@ -1,6 +1,7 @@
 """Where the files of a data set are: the choices, and what is refused before work."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -62,6 +63,16 @@ def test_a_url_has_a_cache_by_default_and_says_once_where(
     (line,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path) in line
     assert "TFPIPE_SHARD_CACHE" in line
+
+
+def test_a_source_keeps_a_url_as_it_is_written_and_a_path_as_it_is_given(
+    brought, data_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(split_index.metadata, "check_sizes", lambda *_: None)
+    shutil.copytree(data_dir, tmp_path / "index/digest")
+    cache = tfpipe.ShardCache(tmp_path)
+    for given, kept in (("https://host/a//", "https://host/a"), (data_dir, data_dir)):
+        assert tfpipe.TFRecordSource(given, shard_cache=cache).data_dir == kept
 
 
 def test_the_default_cache_is_in_the_home_folder(brought, monkeypatch):
