@@ -367,7 +367,9 @@ def _survivors(
 
     def survived(mutation: MutationSpec) -> bool:
         start = mutation.definition_name or "", mutation.operator_name
-        return start in starts and _key(_description(mutation)) in stored
+        if start not in starts or not _is_valid(mutation):
+            return False
+        return _key(_description(mutation)) in stored
 
     return [item for item in items if survived(item.mutations[0])]
 
