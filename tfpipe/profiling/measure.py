@@ -11,22 +11,21 @@ import dataclasses
 import math
 import mmap
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from tfpipe import errors, host
 from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling import prefixes, profile_runs, stage_costs, timed_reader
+from tfpipe.profiling import stage_costs, timed_reader
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.profile import PipelineProfile, Rate
+from tfpipe.profiling.profile_runs import ProfileRuns
 from tfpipe.profiling.timed_reader import TimedReader
 
 
@@ -183,7 +182,7 @@ def profile(
             bandwidth of the reader alone, unless all comes from the page cache.
         time_limit: Seconds after which the profile gives up, with the element that is
             being made then; None is as many as it needs. With a limit it makes
-            fewer rounds where the time is short, and no run with one thread.
+            fewer rounds where the time is short.
         progress: Whether to show a progress bar on stderr.
 
     Raises:
@@ -192,53 +191,29 @@ def profile(
     """
     _require_profile(pipeline, consumer_seconds, storage_bytes_per_second, time_limit)
     _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
-    ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
+    ram_left = host.ram_left()
     watch = HostWatch(own_cores=pipeline.tuning.private_threadpool_size)
-    begun = time.perf_counter()
-    num_runs = 6 + repeats * sum(step.is_measured for step in steps)
-    with _progress_bar(num_runs, is_shown=progress) as bar:
-        task = profile_runs.ProfileTask(
-            # The reminder of device ops must not stand among what is measured.
-            pipeline=dataclasses.replace(pipeline, device_ops=()),
-            steps=steps,
-            prefixes=prefixes.prefixes(pipeline, steps),
-            seconds=seconds,
-            repeats=repeats,
-            bar=bar,
-            meter=ProcessMeter(begun + (time_limit or math.inf)),
-        )
-        bandwidth, plan, spent, whole = profile_runs.all_runs(task, num_elements)
-    known = storage_bytes_per_second and (storage_bytes_per_second, math.nan)
-    rate, share = _rate(whole.spent), watch.share()
-    rows, here = stage_costs.judge(
-        steps, plan, spent, whole, copy_bytes_per_second=_copy_bandwidth()
+    meter = ProcessMeter(time.perf_counter() + (time_limit or math.inf))
+    runs = ProfileRuns(
+        pipeline, per_op=per_op, seconds=seconds, repeats=repeats, meter=meter
     )
-    storage = stage_costs.storage(spent[plan.reader :], known or bandwidth)
+    runs.make(num_elements, is_shown=progress)
+    rate, share = _rate(runs.whole), watch.share()
+    rows, here = stage_costs.judge(runs, copy_bytes_per_second=_copy_bandwidth())
+    known = storage_bytes_per_second and (storage_bytes_per_second, math.nan)
+    storage = stage_costs.storage(runs.rounds[runs.reader :], known or runs.bandwidth)
     return PipelineProfile(
         stages=rows,
         rate=rate,
-        examples_per_output=examples_in(whole.element_spec),
-        num_elements=plan.num_elements,
+        examples_per_output=examples_in(runs.element_spec),
+        num_elements=runs.num_elements,
         host=here,
         storage=storage,
         consumer_seconds=consumer_seconds,
         ram_left_bytes=ram_left,
-        memory_bytes=whole.memory_bytes,
         notes=stage_costs.notes(rows, rate, storage, share),
         host_share=share,
-        one_thread=_rate(whole.on_one_thread) if whole.on_one_thread else None,
         pipeline=pipeline,
-    )
-
-
-def _progress_bar(num_runs: int, *, is_shown: bool) -> "tqdm.tqdm[Any]":
-    return tqdm.tqdm(
-        total=num_runs,
-        desc="profile",
-        unit="run",
-        file=sys.stderr,
-        disable=None if is_shown else True,
-        leave=False,
     )
 
 

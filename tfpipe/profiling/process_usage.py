@@ -216,12 +216,6 @@ class ProcessMeter:
         return since
 
 
-def resident_bytes() -> int:
-    """Returns the memory of the process, in bytes."""
-    pages = int((_PROC / "statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def _scheduled(thread: str) -> tuple[int, int]:
     """Returns the nanoseconds that a thread ran, and that it waited for a core."""
     try:

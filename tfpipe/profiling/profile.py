@@ -102,11 +102,8 @@ class PipelineProfile:
         consumer_seconds: Seconds that the training step takes for an output; 0 if
             unknown.
         ram_left_bytes: Memory available to the process before the profile.
-        memory_bytes: Growth of the process while the pipeline ran, in bytes.
         notes: Remarks about the figures.
         pipeline: The measured pipeline.
-        one_thread: The rate with a single thread in `Tuning.private_threadpool_size`;
-            None if it was not measured.
         host_share: The part of the host that other processes took during the profile.
     """
 
@@ -118,11 +115,14 @@ class PipelineProfile:
     storage: StorageRead | None
     consumer_seconds: float
     ram_left_bytes: int
-    memory_bytes: int
     notes: Sequence[str]
     pipeline: Pipeline = dataclasses.field(repr=False, compare=False)
-    one_thread: Rate | None = None
     host_share: HostShare | None = None
+
+    @property
+    def costs(self) -> list[StageCost]:
+        """The costs of the source and of every stage."""
+        return merged(self.stages)
 
     @property
     def cpu_seconds_per_output(self) -> float:
@@ -142,20 +142,7 @@ class PipelineProfile:
     @property
     def bottleneck(self) -> Bottleneck:
         """The lowest limit, and the change to make."""
-        count, unit = self._unit
-        costs = merged(self.stages)
-        return bottleneck.find(
-            bottleneck.Situation(
-                costs=costs,
-                limits=self.limits,
-                host=self.host,
-                held_bytes=sum(cost.buffered_bytes for cost in costs),
-                ram_left_bytes=self.ram_left_bytes,
-                count=count,
-                unit=unit,
-                is_quiet=self.host_share is None or self.host_share.is_quiet,
-            )
-        )
+        return bottleneck.find(self)
 
     def predict(self, tuning: Tuning, *, num_cores: int | None = None) -> float:
         """Predicts the outputs per second with another tuning, from its lowest limit.
@@ -163,8 +150,6 @@ class PipelineProfile:
         Knobs of a stage itself stay as they are. If the CPU limits the pipeline as it
         is, the prediction scales the measured rate, which includes the time that cores
         wait for each other.
-
-        With a single thread the prediction scales the measured rate of a single thread.
 
         Args:
             tuning: The other tuning.
@@ -175,13 +160,7 @@ class PipelineProfile:
         """
         if doubt := self.doubt(tuning, num_cores=num_cores):
             raise ValueError(doubt)
-        cores = num_cores or self.host.num_cores
-        rate, own = _rate_of(self, tuning, cores), self.pipeline.tuning
-        is_one = (tuning.private_threadpool_size or cores) == 1
-        if self.one_thread is None or not is_one or cores != self.host.num_cores:
-            return rate
-        single = dataclasses.replace(own, private_threadpool_size=1)
-        return self.one_thread.median * rate / _rate_of(self, single, cores)
+        return _rate_of(self, tuning, num_cores or self.host.num_cores)
 
     def doubt(self, tuning: Tuning, *, num_cores: int | None = None) -> str:
         """Returns why the rate of another tuning cannot be predicted; empty if it can.
@@ -196,21 +175,14 @@ class PipelineProfile:
         | much reading, with another   | only a measurement tells the gain of more    |
         | number of reads              | reads at the same time                       |
 
-        The measured tunings can always be predicted: the tuning of the profile, and the
-        same tuning with a single thread.
-
         Args:
             tuning: The other tuning.
             num_cores: Cores of the host; None is as many as this host has.
         """
-        own, costs = self.pipeline.tuning, merged(self.stages)
+        costs = self.costs
         if doubt := _doubt(costs):
             return doubt
-        single = dataclasses.replace(own, private_threadpool_size=1)
-        has_single = tuning == single and self.one_thread is not None
-        if (tuning == own or has_single) and num_cores in (None, self.host.num_cores):
-            return ""
-        reading, reads = _reading(costs), own.num_parallel_reads
+        reading, reads = _reading(costs), self.pipeline.tuning.num_parallel_reads
         if reading <= _MUCH_READING or tuning.num_parallel_reads == reads:
             return ""
         return (
@@ -241,24 +213,22 @@ class PipelineProfile:
             and {**dataclasses.asdict(self.storage), "page_cache": self.storage.state},
             "consumer_seconds_per_output": self.consumer_seconds or None,
             "ram_left_bytes": self.ram_left_bytes,
-            "memory_bytes": self.memory_bytes,
             "bound_outputs_per_second": self.bound,
             "limits": [dataclasses.asdict(limit) for limit in self.limits],
             "bottleneck": dataclasses.asdict(self.bottleneck),
-            "outputs_per_second_one_thread": self.one_thread and self.one_thread.median,
             "host_share": self.host_share and dataclasses.asdict(self.host_share),
             "notes": list(self.notes),
         }
         return {key: _finite(value) for key, value in values.items()}
 
     def __str__(self) -> str:
-        return _as_text(self, *self._unit)
+        return _as_text(self, *self.unit)
 
     def _repr_html_(self) -> str:
         return page.printed(str(self))
 
     @property
-    def _unit(self) -> tuple[int, str]:
+    def unit(self) -> tuple[int, str]:
         """Number of examples or elements in an output, and the word for them."""
         if self.examples_per_output is None:
             return 1, "elements"
@@ -368,8 +338,7 @@ def _as_text(profile: PipelineProfile, count: int, unit: str) -> str:
         f"{'as it is':{widths}}  {'':9} {rate.cpu_seconds_per_element * 1e3:9.3f} "
         f"{'':8} {'':6} {host.num_threads:5} {_number(rate.median * count):>11} "
         f"({_number(rate.least * count)} to {_number(rate.most * count)}), "
-        f"{rate.num_busy_cores:.1f} of {host.num_cores} cores busy, "
-        f"{_bytes(profile.memory_bytes)} of memory; bound "
+        f"{rate.num_busy_cores:.1f} of {host.num_cores} cores busy; bound "
         f"{_number(profile.bound * count)}"
     )
     if (storage := profile.storage) is not None:

@@ -5,18 +5,16 @@ the `StorageRead`, and notes about the figures. Pure arithmetic.
 """
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Sequence
 
+from tfpipe import host
 from tfpipe.profiling import limits
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host, StageCost
-from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import Spent
 from tfpipe.profiling.profile import Rate, StorageRead
-from tfpipe.profiling.profile_runs import RunPlan, WholeRun
-from tfpipe.tuning import AUTOTUNE
+from tfpipe.profiling.profile_runs import ProfileRuns
 
 # Fraction of the CPU time: a shorter wait is the noise between threads.
 _MIN_WAIT = 0.25
@@ -31,31 +29,22 @@ _BELOW_NOISE = "below the measurement noise"
 
 
 def judge(
-    steps: Sequence[Step],
-    plan: RunPlan,
-    spent: Sequence[Sequence[Spent]],
-    whole: WholeRun,
-    *,
-    copy_bytes_per_second: float,
+    runs: ProfileRuns, *, copy_bytes_per_second: float
 ) -> tuple[list[StageCost], Host]:
     """Returns the costs of the steps, each as a difference of prefixes, and the host.
 
     Args:
-        steps: The steps of the pipeline.
-        plan: How much the runs read.
-        spent: The use of a prefix for an output, by step and round; empty for a step
-            without a run.
-        whole: The figures of the whole pipeline.
+        runs: The runs of a profile.
         copy_bytes_per_second: See `Host`.
     """
-    read = _Reading.measured_in(spent[plan.reader])
+    read = _Reading.measured_in(runs.rounds[runs.reader])
     rows: list[StageCost] = []
-    before: Sequence[Spent] = [Spent(0.0, 0.0)] * max(map(len, spent))
-    for position, (step, mine) in enumerate(zip(steps, spent, strict=True)):
+    before: Sequence[Spent] = [Spent(0.0, 0.0)] * max(map(len, runs.rounds))
+    for position, mine in enumerate(runs.rounds):
         cpu, wait = 0.0, 0.0
         if mine:
             now = mine
-            if position > plan.reader:
+            if position > runs.reader:
                 now = [read.corrected(item) for item in mine]
             # Differences within a round: a slow spell of the host affects both.
             cpu = statistics.median(
@@ -63,12 +52,12 @@ def judge(
             )
             wait = _median_wait(now) - _median_wait(before)
             before = now
-        rows.append(_row(step, position, plan, whole, cpu, wait))
+        rows.append(_row(runs, position, cpu, wait))
     total = sum(row.cpu_seconds_per_output for row in rows)
-    on_all = statistics.median(read.corrected(s).cpu for s in whole.on_all_cores)
+    on_all = statistics.median(read.corrected(s).cpu for s in runs.on_all_cores)
     here = Host(
-        num_cores=whole.num_cores,
-        num_threads=whole.num_threads,
+        num_cores=host.num_cores(),
+        num_threads=runs.num_threads,
         slowdown=on_all / total if total else 1.0,
         copy_bytes_per_second=copy_bytes_per_second,
     )
@@ -112,11 +101,9 @@ def _median_wait(spent: Sequence[Spent]) -> float:
     return statistics.median(item.wait for item in spent)
 
 
-def _row(
-    step: Step, position: int, plan: RunPlan, whole: WholeRun, cpu: float, wait: float
-) -> StageCost:
-    how = whole.concurrency[step.number]
-    calls = whole.num_threads if how.calls == AUTOTUNE else how.calls
+def _row(runs: ProfileRuns, position: int, cpu: float, wait: float) -> StageCost:
+    step, num_bytes = runs.steps[position], runs.num_bytes
+    how = runs.concurrency[step.number]
     note = step.note
     if cpu < 0:
         note = f"{cpu * 1e3:.3f} ms: {_BELOW_NOISE}"
@@ -124,36 +111,18 @@ def _row(
     return StageCost(
         number=step.number,
         name=step.name,
-        visit_ratio=plan.visits[position],
+        visit_ratio=runs.visits[position],
         cpu_seconds_per_output=cpu,
         wall_seconds_per_output=cpu + (wait if wait > _MIN_WAIT * cpu else 0.0),
-        bytes_in_per_output=plan.num_bytes[position - 1] if position else 0.0,
-        bytes_out_per_output=plan.num_bytes[position],
-        buffered_bytes=_held(step, position, plan, whole, calls),
-        parallelism=calls,
+        bytes_in_per_output=num_bytes[position - 1] if position else 0.0,
+        bytes_out_per_output=num_bytes[position],
+        buffered_bytes=runs.buffered_bytes[step.number],
+        parallelism=how.calls,
         kind=how.kind,
         share=0.0,
         max_rate=0.0,
         note=note,
     )
-
-
-def _held(step: Step, position: int, plan: RunPlan, whole: WholeRun, calls: int) -> int:
-    """Returns the bytes in a stage; estimates them on TensorFlow 2.16."""
-    if whole.buffered_bytes is not None:
-        return whole.buffered_bytes[step.number]
-    stage, visits = whole.stages[step.number], plan.visits[position]
-    size = plan.num_bytes[position] / visits if visits > 0 else 0.0
-    if not math.isfinite(size):  # no element passes the stages before a full cache
-        return 0
-    if hasattr(stage, "buffer_size"):
-        return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
-    if hasattr(stage, "num_parallel_calls"):
-        return int(size * calls)
-    windows = plan.num_bytes[position] / plan.visits[0] if plan.visits[0] > 0 else 0.0
-    if hasattr(stage, "num_parallel_reads") and math.isfinite(windows):
-        return int(2 * windows)  # a window being read, a window passed on
-    return 0
 
 
 def _shared(row: StageCost, total: float, here: Host) -> StageCost:
@@ -172,7 +141,7 @@ def storage(
             an output. The first reading step counts: if the reader only tells where
             records are, a later op reads them.
         bandwidth: Bytes per second of the storage and the fraction from the device,
-            see `profile_runs.bandwidth`.
+            see `ProfileRuns.bandwidth`.
     """
     costs = (_Reading.measured_in(runs).bytes_per_output for runs in spent if runs)
     read = next((num_bytes for num_bytes in costs if num_bytes), 0.0)

@@ -138,7 +138,6 @@ def made_profile(
             "storage": None,
             "consumer_seconds": 0.0,
             "ram_left_bytes": 10**9,
-            "memory_bytes": 10**6,
             "notes": (),
             "pipeline": tfpipe.Pipeline(Numbers(), stages),
             **values,

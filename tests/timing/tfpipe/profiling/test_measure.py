@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.data.artificial import Busy, Numbers, Sleep, busy_function, keep_even
-from tfpipe.profiling import measure, timed_reader
+from tfpipe.profiling import dataset_nodes, measure, timed_reader
 
 QUICK = {"num_elements": 20, "progress": False}
 
@@ -243,7 +243,7 @@ def test_rates_are_of_the_pipeline_as_it_is(read_profile):
 
 
 def test_a_filled_buffer_is_seen(read_profile):
-    if not measure.profile_runs.dataset_nodes.can_tell_buffers():
+    if not dataset_nodes.can_tell_buffers():
         pytest.skip("TensorFlow 2.16 has no get_model_proto")
 
     assert read_profile.stages[-1].buffered_bytes > 0

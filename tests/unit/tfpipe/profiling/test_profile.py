@@ -10,7 +10,7 @@ import tfpipe
 from tests.support.data.artificial import cost_of, made_profile
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host
-from tfpipe.profiling.profile import Rate, StorageRead
+from tfpipe.profiling.profile import StorageRead
 
 FIGURES = [
     cost_of(0, 0, kind="serial"),
@@ -199,30 +199,13 @@ def test_storage_is_a_line_of_the_table_and_no_limit_where_it_is_warm():
     assert "storage" not in {limit.resource for limit in limits}
 
 
-def rate_of(median):
-    return Rate(median=median, least=median, most=median, cpu_seconds_per_element=0.02)
-
-
-def test_rates_of_one_thread_follow_the_measured_one():
-    profile = made_profile(*FIGURES, one_thread=rate_of(44.0))
-
-    one = tfpipe.Tuning(private_threadpool_size=1)
-    ahead = dataclasses.replace(one, prefetch_buffer_size=9)
-
-    assert profile.predict(one) == pytest.approx(44.0)
-    assert profile.predict(ahead) == pytest.approx(44.0)
-    assert profile.predict(tfpipe.Tuning()) == pytest.approx(90.0)
-    # Of another host nothing was measured with one thread.
-    assert profile.predict(one, num_cores=1) == pytest.approx(45.0, rel=0.2)
-
-
 def test_rates_of_tiny_elements_cannot_be_told():
     tiny = [
         cost_of(0, 0),
         cost_of(1, 5, calls=2, visit_ratio=512.0),
         cost_of(2, 1),
     ]
-    profile = made_profile(*tiny, one_thread=rate_of(44.0))
+    profile = made_profile(*tiny)
 
     one = tfpipe.Tuning(private_threadpool_size=1)
     for tuning in (profile.pipeline.tuning, one, tfpipe.Tuning(num_parallel_maps=2)):

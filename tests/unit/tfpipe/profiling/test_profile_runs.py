@@ -1,29 +1,22 @@
 """tfpipe.profiling.profile_runs: what passes each step, counted."""
 
 import math
-import types
 
 import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.data.artificial import Numbers, keep_even
+from tests.support.data.artificial import Busy, Numbers, keep_even
 from tests.support.faults.clock import SimulatedMeter
-from tfpipe.profiling import prefixes, profile_runs
+from tfpipe.profiling import profile_runs
 
 
 def planned(*stages, source=None, num_elements=40):
-    """The plan of a profile; nothing is timed."""
+    """A profile that counted its elements; nothing is timed."""
     pipeline = tfpipe.Pipeline(source or Numbers(), stages)
-    task = profile_runs.ProfileTask(
-        pipeline=pipeline,
-        steps=prefixes.steps(pipeline),
-        prefixes=(),
-        seconds=1.0,
-        repeats=1,
-        bar=types.SimpleNamespace(update=lambda: None),
-    )
-    return profile_runs.plan(task, num_elements)
+    runs = profile_runs.ProfileRuns(pipeline)
+    runs.plan(num_elements)
+    return runs
 
 
 def test_visits_and_bytes_are_counted():
@@ -107,17 +100,26 @@ def test_another_round_begins_only_if_there_is_time(monkeypatch, limit, num_roun
     """A round takes 10 s, and the whole pipeline as long."""
     meter = SimulatedMeter(1000.0 + limit)
     pipeline = tfpipe.Pipeline(Numbers(), [tfpipe.Batch(4)])
-    task = profile_runs.ProfileTask(
-        pipeline=pipeline,
-        steps=prefixes.steps(pipeline),
-        prefixes=(),
-        seconds=1.0,
-        repeats=3,
-        bar=types.SimpleNamespace(update=lambda: None),
-        meter=meter,
-    )
-    monkeypatch.setattr(profile_runs, "_run", lambda *_: meter.work(5.0))
+    runs = profile_runs.ProfileRuns(pipeline, repeats=3, meter=meter)
+    monkeypatch.setattr(runs, "_run", lambda position: meter.work(5.0))
+    shown = []
 
-    spent = profile_runs.rounds(task, plan=None)
+    spent = runs.make_rounds(lambda: shown.append(1))
 
-    assert [len(runs) for runs in spent] == [num_rounds, num_rounds]
+    assert [len(each) for each in spent] == [num_rounds, num_rounds]
+    assert len(shown) == 2 * num_rounds
+
+
+@pytest.mark.parametrize(("threads", "calls"), [(None, [1, 2, 1]), (7, [1, 7, 1])])
+def test_autotune_counts_as_a_call_for_each_thread(monkeypatch, threads, calls):
+    monkeypatch.setattr(tfpipe.host, "num_cores", lambda: 2)
+    tuning = tfpipe.Tuning(private_threadpool_size=threads)
+    stages = [tfpipe.Map(Busy(1)), tfpipe.Prefetch(buffer_size=1)]
+    pipeline = tfpipe.Pipeline(Numbers(), stages, tuning=tuning)
+    runs = profile_runs.ProfileRuns(pipeline)
+
+    runs.make(1, is_shown=False)
+
+    assert [how.calls for how in runs.concurrency] == calls
+    # With two threads or more on two cores it uses all cores already.
+    assert runs.on_all_cores is runs.whole

@@ -1,6 +1,7 @@
 """tfpipe.profiling.stage_costs: from made-up runs to the cost of each stage."""
 
 import math
+import types
 
 import pytest
 
@@ -10,44 +11,35 @@ from tfpipe.profiling.dataset_nodes import Concurrency
 from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import Spent
 from tfpipe.profiling.profile import Rate, StorageRead
-from tfpipe.profiling.profile_runs import RunPlan, WholeRun
-from tfpipe.tuning import AUTOTUNE
-
-SERIAL = Concurrency(1, "serial")
 
 
 def ms(cpu, wall=None, **values):
     return Spent(cpu * 1e-3, (wall or cpu) * 1e-3, **values)
 
 
-def judge(spent, *, stages=None, reader=0, on_all=None, held=None, how=None):
+@pytest.fixture(autouse=True)
+def _cores(monkeypatch):
+    monkeypatch.setattr(tfpipe.host, "num_cores", lambda: 4)
+
+
+def judge(spent, *, reader=0, on_all=None):
     """The rows and the host of steps that made these runs; 8 bytes an element."""
     count = len(spent)
-    stages = stages or [None] * count
-    steps = [
-        Step(number, f"step{number}", is_measured=bool(runs))
-        for number, runs in enumerate(spent)
-    ]
-    plan = RunPlan(
-        num_elements=4,
-        num_for_reader=4,
+    runs = types.SimpleNamespace(
+        steps=[
+            Step(number, f"step{number}", is_measured=bool(runs))
+            for number, runs in enumerate(spent)
+        ],
         reader=reader,
         visits=[2.0] * count,
         num_bytes=[16.0] * count,
-    )
-    whole = WholeRun(
-        stages=stages,
-        spent=[ms(1)],
-        memory_bytes=0,
-        buffered_bytes=held,
-        concurrency=how or [SERIAL] * count,
-        num_cores=4,
+        rounds=spent,
+        buffered_bytes=range(5, 5 + count),
+        concurrency=[Concurrency(number, "serial") for number in range(count)],
         num_threads=3,
         on_all_cores=[on_all or ms(1)],
-        on_one_thread=[ms(1)],
-        element_spec=None,
     )
-    return stage_costs.judge(steps, plan, spent, whole, copy_bytes_per_second=1e9)
+    return stage_costs.judge(runs, copy_bytes_per_second=1e9)
 
 
 def test_a_stage_costs_more_than_the_one_before_in_the_same_round():
@@ -57,6 +49,8 @@ def test_a_stage_costs_more_than_the_one_before_in_the_same_round():
     assert [row.cpu_seconds_per_output for row in rows] == pytest.approx([1e-3, 3e-3])
     assert [row.share for row in rows] == pytest.approx([0.25, 0.75])
     assert [row.bytes_in_per_output for row in rows] == [0, 16]
+    assert [row.buffered_bytes for row in rows] == [5, 6]
+    assert [row.parallelism for row in rows] == [0, 1]
 
 
 def test_a_step_that_is_not_run_costs_nothing():
@@ -108,38 +102,6 @@ def test_the_host_is_slower_with_all_cores():
     assert (host.num_cores, host.num_threads) == (4, 3)
     assert host.slowdown == pytest.approx(1.25)
     assert host.copy_bytes_per_second == 1e9
-
-
-def test_autotune_counts_as_a_call_for_each_thread():
-    how = [SERIAL, Concurrency(AUTOTUNE, "parallel"), Concurrency(7, "parallel")]
-
-    rows, _ = judge([[ms(1)], [ms(2)], [ms(3)]], how=how)
-
-    assert [row.parallelism for row in rows] == [1, 3, 7]
-
-
-@pytest.mark.parametrize(
-    ("stage", "calls", "held"),
-    [
-        (tfpipe.Shuffle(10), 1, 10 * 8),
-        (tfpipe.Map(abs, num_parallel_calls=3), 3, 3 * 8),
-        (tfpipe.Batch(4), 1, 0),
-        (tfpipe.Prefetch(buffer_size=5), 1, 5 * 8),
-        (tfpipe.Prefetch(buffer_size=AUTOTUNE), 1, 2 * 8),
-    ],
-)
-def test_buffers_are_estimated_where_tensorflow_does_not_tell(stage, calls, held):
-    how = [SERIAL, Concurrency(calls, "parallel")]
-
-    rows, _ = judge([[ms(1)], [ms(2)]], stages=[None, stage], how=how)
-
-    assert rows[1].buffered_bytes == held
-
-
-def test_buffers_are_those_that_tensorflow_tells():
-    rows, _ = judge([[ms(1)], [ms(2)]], held=[5, 6])
-
-    assert [row.buffered_bytes for row in rows] == [5, 6]
 
 
 @pytest.mark.parametrize(
