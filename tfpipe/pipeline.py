@@ -316,7 +316,10 @@ class Pipeline:
         stage with its knobs open; neither the tuning nor the rank. Functions count by
         name, without their code.
         """
-        return _fingerprint(self.source, self.stages, self.device_ops)
+        data = getattr(self.source, "digest", None) or self.source
+        # Who reads the records, and so the kind of the file system, does not count.
+        stages = without_tuning(building.interleaved(self.stages))
+        return index.digest(identity.content((data, stages, self.device_ops)))
 
     @property
     def class_names(self) -> list[str]:
@@ -429,8 +432,25 @@ class Pipeline:
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
     def tuned_stages(self) -> list[Stage | Wrapper]:
-        """Returns the stages with every knob set."""
-        return _tuned(self.stages, self.tuning)
+        """Returns the stages with every knob set; every `Map` may have its own number.
+
+        If all maps share one number, a map after `Batch` has at most one call a thread.
+        """
+        stages: Sequence[Any] = self.stages
+        tuning, tuned = self.tuning, []
+        num_maps, has_batches = 0, False
+        for stage in stages:
+            own = tuning
+            has_batches = has_batches or hasattr(stage, "batch_size")
+            if hasattr(stage, "num_parallel_calls"):
+                calls = tuning.num_parallel_calls(num_maps)
+                if has_batches and isinstance(tuning.num_parallel_maps, int):
+                    calls = min(calls, tuning.num_threads)
+                own = dataclasses.replace(tuning, num_parallel_maps=calls)
+                num_maps += 1
+            is_tunable = hasattr(stage, "with_tuning")
+            tuned.append(stage.with_tuning(own) if is_tunable else stage)
+        return tuned
 
     def __str__(self) -> str:
         lines = [f"   {self.source!r}"]
@@ -453,32 +473,3 @@ def _require_stage(number: int, stage: object) -> None:
         raise TypeError(
             f"Stage {number} must be callable Dataset -> Dataset, got {stage!r}."
         )
-
-
-def _tuned(stages: Sequence[Any], tuning: Tuning) -> list[Any]:
-    """Sets every open knob of the stages; every `Map` may have a number of its own.
-
-    If all maps share one number, a map after `Batch` has at most one call a thread.
-    """
-    tuned = []
-    num_maps = 0
-    has_batches = False
-    for stage in stages:
-        mine = tuning
-        has_batches = has_batches or hasattr(stage, "batch_size")
-        if hasattr(stage, "num_parallel_calls"):
-            calls = tuning.num_parallel_calls(num_maps)
-            if has_batches and isinstance(tuning.num_parallel_maps, int):
-                calls = min(calls, tuning.num_threads)
-            mine = dataclasses.replace(tuning, num_parallel_maps=calls)
-            num_maps += 1
-        is_tunable = hasattr(stage, "with_tuning")
-        tuned.append(stage.with_tuning(mine) if is_tunable else stage)
-    return tuned
-
-
-def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> str:
-    data = getattr(source, "digest", None) or source
-    # Who reads the records, and so the kind of the file system, does not count.
-    opened = without_tuning(building.interleaved(stages))
-    return index.digest(identity.content((data, opened, *others)))

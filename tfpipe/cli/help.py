@@ -3,7 +3,8 @@
 In: the docstring of the module, whose first indented lines are examples, and the
 options. Out: text. --help has at most 40 lines: the first groups have a line a flag,
 and the groups that do not fit list only names. Paragraphs of the docstring fill the
-other lines. --helpfull says all.
+other lines. --helpfull says all. `doc` is the docstring of a command, and `parts` are
+its flags, as `parts_of` returns them.
 """
 
 import re
@@ -44,12 +45,7 @@ def parts_of(options: Iterable[Option], groups: Sequence[str]) -> list[Part]:
 
 
 def short(doc: str, parts: Sequence[Part]) -> str:
-    """Returns the help of at most `MOST_LINES` lines.
-
-    Args:
-        doc: Docstring of the command.
-        parts: The flags, as `parts_of` returns them.
-    """
+    """Returns the help of at most `MOST_LINES` lines."""
     head, end = _head(doc), ["", "--helpfull says all about the command and its flags."]
     forms = [[_names(*part), _lines(*part), _sentences(*part)] for part in parts]
     level = [0] * len(parts)
@@ -103,8 +99,7 @@ def full(doc: str, parts: Sequence[Part], more: Sequence[tuple[str, str]]) -> st
     """Returns the help with all about each flag.
 
     Args:
-        doc: Docstring of the command.
-        parts: The flags, as `parts_of` returns them.
+        doc, parts: See the module.
         more: Names and texts of the flags of every command.
     """
     lines = [doc.strip()]
@@ -119,11 +114,7 @@ def full(doc: str, parts: Sequence[Part], more: Sequence[tuple[str, str]]) -> st
 
 
 def table(parts: Sequence[Part]) -> str:
-    """Returns all about each flag as a table in Markdown, for the documents.
-
-    Args:
-        parts: The flags, as `parts_of` returns them.
-    """
+    """Returns all about each flag as a table in Markdown, for the documents."""
     lines = ["| flag | meaning |", "|---|---|"]
     for title, options in parts:
         lines.append(f"| **{title}** | |")

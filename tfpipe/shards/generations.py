@@ -9,7 +9,8 @@ index, and a new generation that is published once. Imports no TensorFlow.
 
 Generation N is what the first N entries of the log say. An entry adds folders; a folder
 that comes again without records is no longer read. The number of a folder says when its
-writer began; with several writers the generation may have another number.
+writer began; with several writers the generation may have another number. A function
+that asks for files raises a RemoteError if they cannot be read or written.
 """
 
 import collections
@@ -59,11 +60,7 @@ def is_log(content: bytes) -> bool:
 
 
 def is_growing(files: Files) -> bool:
-    """Whether a data set grows; a folder that cannot be read does not.
-
-    Raises:
-        RemoteError: If a URL cannot be read.
-    """
+    """Whether a data set grows; a folder that cannot be read does not."""
     try:
         return is_log(files.read(INDEX_NAME))
     except errors.MissingFileError:
@@ -82,7 +79,6 @@ def read_log(files: Files) -> Log:
 
     Raises:
         BadIndexError: If an entry is damaged, or the data set is a usual one.
-        RemoteError: If the data set cannot be read.
     """
     shown, log = files.location.shown, Log()
     with contextlib.suppress(errors.MissingFileError):
@@ -123,11 +119,7 @@ def _entry_name(generation: int) -> str:
 
 
 def damaged_entries(files: Files, log: Log) -> Iterator[tuple[str, str]]:
-    """Yields the files of entries that are not those of the log, and why.
-
-    Raises:
-        RemoteError: If the data set cannot be read.
-    """
+    """Yields the files of entries that are not those of the log, and why."""
     for generation, entry in enumerate(log, start=1):
         name = _entry_name(generation)
         try:
@@ -157,9 +149,6 @@ def publish(
     Returns:
         Whether the entry is published. If not, the writer reads the log again and
         decides anew.
-
-    Raises:
-        RemoteError: If the place cannot be written.
     """
     text = _text((tuple(entry),))
     if not (create or files.create)(_entry_name(len(log) + 1), text):

@@ -7,7 +7,6 @@ folders: a large data set may have many.
 
 import collections
 import contextlib
-import dataclasses
 import itertools
 import os
 import pathlib
@@ -41,19 +40,6 @@ _ENDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _There:
-    """The first file of every kind in and below a folder, and the names at its top."""
-
-    files: Mapping[str, pathlib.Path]
-    names: tuple[str, ...]
-
-    @property
-    def kind(self) -> str | None:
-        """The kind for the remedy."""
-        return next((kind for kind in _KINDS if kind in self.files), None)
-
-
 def remedy(folder: pathlib.Path) -> str:
     """Returns the remedy for a folder without index.json.
 
@@ -73,21 +59,21 @@ def remedy(folder: pathlib.Path) -> str:
         return _converted(folder.parent, folder, kind) if kind else _create(folder)
     if not folder.is_dir():
         return f"There is no such folder. {_create(folder)}"
-    there = _look(folder)
-    if _UNFINISHED in there.names:
+    files, names = _look(folder)
+    if _UNFINISHED in names:
         return (
             "A conversion into this folder has not ended, or a task of it failed: run "
             "its command again, which does what is left."
         )
-    if (index := there.files.get("index")) is not None:
+    if (index := files.get("index")) is not None:
         return f"There is one in {index.parent}: give that folder."
     if (folder.absolute().parent / _INDEX).is_file():
         return f"There is one in {folder.parent}: give that folder."
-    if kind := there.kind:
-        return _converted(folder, there.files[kind], kind)
-    if not there.names:
+    if kind := _first_kind(files):
+        return _converted(folder, files[kind], kind)
+    if not names:
         return f"The folder is empty. {_create(folder)}"
-    return f"It holds {', '.join(there.names[:_NUM_SHOWN])}. {_create(folder)}"
+    return f"It holds {', '.join(names[:_NUM_SHOWN])}. {_create(folder)}"
 
 
 def other_converter(location: str, asked: str) -> str:
@@ -109,10 +95,10 @@ def other_converter(location: str, asked: str) -> str:
         return ""
     files: Mapping[str, pathlib.Path] = {str(_kind(path.name)): path}
     if path.is_dir():
-        files = _look(path).files
+        files, _ = _look(path)
     if "index" in files:
         return " It is a data set already, and needs no conversion."
-    if (kind := _There(files, ()).kind) is None:
+    if (kind := _first_kind(files)) is None:
         return ""
     file = files[kind]
     kind = "records" if kind == "shards" else kind
@@ -125,8 +111,15 @@ def other_converter(location: str, asked: str) -> str:
     return f" {where}: use python -m {command}."
 
 
-def _look(folder: pathlib.Path) -> _There:
-    """Looks at the names in a folder and its first folders, the upper levels first."""
+def _first_kind(files: Mapping[str, pathlib.Path]) -> str | None:
+    return next((kind for kind in _KINDS if kind in files), None)
+
+
+def _look(folder: pathlib.Path) -> tuple[dict[str, pathlib.Path], tuple[str, ...]]:
+    """Returns the first file of every kind in and below a folder, and the names in it.
+
+    The upper levels come first.
+    """
     files: dict[str, pathlib.Path] = {}
     top: tuple[str, ...] = ()
     left = collections.deque([(folder, 1)])
@@ -143,7 +136,7 @@ def _look(folder: pathlib.Path) -> _There:
                 files.setdefault(kind or "classes", place / name)
             if is_folder and level < _MOST_LEVELS and not name.startswith("."):
                 left.append((place / name, level + 1))
-    return _There(files, top)
+    return files, top
 
 
 def _names(folder: pathlib.Path) -> dict[str, bool]:
