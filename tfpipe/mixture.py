@@ -157,7 +157,14 @@ class Mixture:
                 self.pipelines, self.part_states(state), strict=True
             )
         ]
-        _check_specs([part.element_spec for part in parts])
+        specs = [part.element_spec for part in parts]
+        for position, spec in enumerate(specs):
+            if spec != specs[0]:
+                raise ValueError(
+                    "The elements of all pipelines of a Mixture must be of one form: "
+                    f"pipeline 0 gives {specs[0]}, pipeline {position} gives {spec}. "
+                    "End each with a Select of the same names."
+                )
         begin = self._num_steps_before(state) * self.batch_size
         count = self.num_records(state, num_epochs)
         choice = _choice(self._schedule, begin, count)
@@ -247,7 +254,18 @@ def _check_parts(
         )
     for position, pipeline in enumerate(pipelines):
         errors.require_kind("Mixture", "pipelines", pipeline, Pipeline)
-        _check_source(pipeline.source, position)
+        source: Any = pipeline.source
+        if not all(hasattr(source, name) for name in ("advance", "digest", "rank")):
+            raise TypeError(
+                f"The source of pipeline {position} must say where it is, as "
+                f"TFRecordSource does with advance, digest and rank, got {source!r}."
+            )
+        if source.batch_size != 1:
+            raise ValueError(
+                "A Mixture counts single elements: the source of each pipeline must "
+                f"have batch_size 1, pipeline {position} has {source.batch_size}. Give "
+                "the batch size to the Mixture."
+            )
     sources: list[Any] = [pipeline.source for pipeline in pipelines]
     if any(getattr(source, "affinity", None) is not None for source in sources):
         raise ValueError(
@@ -281,27 +299,3 @@ def _check_state(mixture: Mixture, state: State) -> None:
             f"An epoch of the mixture has {mixture.steps_per_epoch} steps, "
             f"got a start at step {state.step} of it."
         )
-
-
-def _check_source(source: Any, position: int) -> None:
-    if not all(hasattr(source, name) for name in ("advance", "digest", "rank")):
-        raise TypeError(
-            f"The source of pipeline {position} must say where it is, as "
-            f"TFRecordSource does with advance, digest and rank, got {source!r}."
-        )
-    if source.batch_size != 1:
-        raise ValueError(
-            "A Mixture counts single elements: the source of each pipeline must have "
-            f"batch_size 1, pipeline {position} has {source.batch_size}. Give the "
-            "batch size to the Mixture."
-        )
-
-
-def _check_specs(specs: Sequence[Any]) -> None:
-    for position, spec in enumerate(specs):
-        if spec != specs[0]:
-            raise ValueError(
-                "The elements of all pipelines of a Mixture must be of one form: "
-                f"pipeline 0 gives {specs[0]}, pipeline {position} gives {spec}. End "
-                "each with a Select of the same names."
-            )

@@ -197,10 +197,8 @@ def parse(
     Args:
         kind: A class made by `options`.
         words: The words after the name of the command.
-        arguments: Fields of the words without a flag, in order. A list takes all words,
-            except for the words of the later fields.
-        rest: Field of the words after --.
-        make: As for `from_flags`.
+        arguments, rest, make: As for `Command`. A list takes all words, except for the
+            words of the later fields.
 
     Raises:
         UnknownFlagError: If there is no flag of a name.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfpipe.reading.order import EpochPosition, Window, epoch_seed
+from tfpipe.reading.order import EpochPosition, epoch_seed
 from tfpipe.reading.windows import Windows
 from tfpipe.shards.ranges import by_shard, join
 from tfpipe.shards.records import Ints
@@ -42,7 +42,6 @@ class EpochWindows:
     window then gives whole batches if `window_size` does.
 
     Attributes:
-        found: The windows, in order.
         take: int64 [num_windows], records passed on by a window.
         arrays: The windows as arrays. For each of w windows: `extents_end`, the end of
             its extents among all; `shuffle_seed`, `skip`, `is_real` and
@@ -53,7 +52,6 @@ class EpochWindows:
             `epoch_seed` [1], or [num_records] if records come several times.
     """
 
-    found: list[Window]
     take: Ints
     arrays: Arrays
 
@@ -111,7 +109,7 @@ def epoch_windows(windows: Windows, place: EpochPosition) -> EpochWindows:
         "start": np.cumsum(take) - take,
         "epoch_seed": epoch_seed(seed=order.seed, epoch=place.epoch, copy=copy),
     }
-    return EpochWindows(found, take, arrays)
+    return EpochWindows(take, arrays)
 
 
 def dataset(
