@@ -1,20 +1,14 @@
 """Tells how much of the host other processes took while something was measured.
 
-In: the clocks of the kernel, as psutil reads them. Out: a `HostShare`: CPU-seconds of
+In: a `ProcessMeter`. Out: a `HostShare`: CPU-seconds of
 this process, of all others and of the hypervisor, on the cores of this process; and a
 wait until the host is quiet.
 """
 
 import dataclasses
-import os
-import time
-
-import psutil
 
 from tfpipe.errors import count_of
-
-# Part of the cores: others always take a little, and the kernel counts in 10 ms.
-QUIET_SHARE = 0.1
+from tfpipe.profiling.process_usage import QUIET_SHARE, ProcessMeter
 
 _LOOK_SECONDS = 0.25
 
@@ -76,35 +70,6 @@ class HostShare:
         )
 
 
-class HostMeter:
-    """Reads what the cores of this process have done so far. Tests replace methods."""
-
-    def clock(self) -> float:
-        """Returns the seconds of `time.perf_counter`."""
-        return time.perf_counter()
-
-    def num_cores(self) -> int:
-        """Returns the number of cores that this process may use."""
-        return len(os.sched_getaffinity(0))
-
-    def own_cpu(self) -> float:
-        """Returns the CPU-seconds of this process."""
-        return time.process_time()
-
-    def busy(self) -> tuple[float, float]:
-        """Returns the busy and the stolen seconds of these cores, since the boot."""
-        allowed = os.sched_getaffinity(0)
-        times = psutil.cpu_times(percpu=True)
-        # A list that does not name the cores by their numbers is taken as a whole.
-        mine = [each for core, each in enumerate(times) if core in allowed] or times
-        busy = sum(each.user + each.nice + each.system for each in mine)
-        return busy, sum(getattr(each, "steal", 0.0) for each in mine)
-
-    def sleep(self, seconds: float) -> None:
-        """Lets the time pass."""
-        time.sleep(seconds)
-
-
 class HostWatch:
     """Measures the share of others from its making on.
 
@@ -114,9 +79,9 @@ class HostWatch:
     """
 
     def __init__(
-        self, *, own_cores: int | None = None, meter: HostMeter | None = None
+        self, *, own_cores: int | None = None, meter: ProcessMeter | None = None
     ) -> None:
-        self._meter, self._own_cores = meter or HostMeter(), own_cores
+        self._meter, self._own_cores = meter or ProcessMeter(), own_cores
         self._start = self._read()
 
     def share(self) -> HostShare:
@@ -134,24 +99,14 @@ class HostWatch:
 
     def _read(self) -> tuple[float, float, float, float]:
         meter = self._meter
-        return meter.clock(), meter.own_cpu(), *meter.busy()
-
-
-def others_seconds() -> float:
-    """Returns a clock that runs while others take the last core of this process.
-
-    The difference of two readings is the core-seconds that others had beyond all cores
-    but one. It is below zero if they left more cores free. One thread is held back only
-    if others take the last core.
-    """
-    meter = HostMeter()
-    busy, stolen = meter.busy()
-    spare = (meter.num_cores() - 1) * meter.clock()
-    return busy + stolen - meter.own_cpu() - spare
+        return meter.clock(), meter.cpu(), *meter.busy()
 
 
 def wait_until_quiet(
-    most_seconds: float, *, own_cores: int | None = None, meter: HostMeter | None = None
+    most_seconds: float,
+    *,
+    own_cores: int | None = None,
+    meter: ProcessMeter | None = None,
 ) -> bool:
     """Waits until others leave the cores alone; returns whether they do.
 
@@ -160,7 +115,7 @@ def wait_until_quiet(
         own_cores: Number of cores that the pipeline has threads for; None is all.
         meter: Reads the host.
     """
-    meter = meter or HostMeter()
+    meter = meter or ProcessMeter()
     end = meter.clock() + most_seconds
     while meter.clock() + _LOOK_SECONDS <= end:
         watch = HostWatch(own_cores=own_cores, meter=meter)

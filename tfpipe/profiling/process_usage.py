@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from tfpipe.profiling import host_share
-from tfpipe.profiling.host_share import QUIET_SHARE
+import psutil
+
+# Part of the cores: others always take a little, and the kernel counts in 10 ms.
+QUIET_SHARE = 0.1
 
 _PROC = pathlib.Path("/proc/self")
 
@@ -104,9 +106,27 @@ class ProcessMeter:
         """Returns the seconds that threads were ready to run but had no core."""
         return sum(_scheduled(thread)[1] for thread in self.threads()) / 1e9
 
-    def others(self) -> float:
-        """Returns `host_share.others_seconds`."""
-        return host_share.others_seconds()
+    def num_cores(self) -> int:
+        """Returns the number of cores that this process may use."""
+        return len(os.sched_getaffinity(0))
+
+    def busy(self) -> tuple[float, float]:
+        """Returns the busy and the stolen seconds of these cores, since the boot."""
+        allowed = os.sched_getaffinity(0)
+        times = psutil.cpu_times(percpu=True)
+        # A list that does not name the cores by their numbers is taken as a whole.
+        mine = [each for core, each in enumerate(times) if core in allowed] or times
+        busy = sum(each.user + each.nice + each.system for each in mine)
+        return busy, sum(getattr(each, "steal", 0.0) for each in mine)
+
+    def others_seconds(self) -> float:
+        """Returns a clock that runs while others take the last core of this process.
+
+        The difference of two readings is the core-seconds that others had beyond all
+        cores but one. It is below zero if they left more cores free. One thread is held
+        back only if others take the last core.
+        """
+        return sum(self.busy()) - self.cpu() - (self.num_cores() - 1) * self.clock()
 
     def bytes_read(self) -> tuple[int, int]:
         """Returns the bytes read from files, and from a device."""
@@ -142,11 +162,11 @@ class ProcessMeter:
         """Calls `work` and returns what the process spent meanwhile."""
         # The clocks are read last before the work and first after it: reading /proc
         # takes up to a millisecond.
-        delay, before, others = self.delay(), self.bytes_read(), self.others()
+        delay, before, others = self.delay(), self.bytes_read(), self.others_seconds()
         wall, cpu = self.clock(), self.cpu()
         work()
         cpu, wall = self.cpu() - cpu, self.clock() - wall
-        others = self.others() - others
+        others = self.others_seconds() - others
         if others < QUIET_SHARE * wall:
             others = 0.0
         read, device = (b - a for a, b in zip(before, self.bytes_read(), strict=True))

@@ -144,7 +144,7 @@ class PipelineProfile:
         """The lowest limit, and the change to make."""
         return bottleneck.find(self)
 
-    def predict(self, tuning: Tuning, *, num_cores: int | None = None) -> float:
+    def predict(self, tuning: Tuning) -> float:
         """Predicts the outputs per second with another tuning, from its lowest limit.
 
         Knobs of a stage itself stay as they are. If the CPU limits the pipeline as it
@@ -153,16 +153,26 @@ class PipelineProfile:
 
         Args:
             tuning: The other tuning.
-            num_cores: Cores of the host; None is as many as this host has.
 
         Raises:
             ValueError: If the rate cannot be predicted, see `doubt`.
         """
-        if doubt := self.doubt(tuning, num_cores=num_cores):
+        if doubt := self.doubt(tuning):
             raise ValueError(doubt)
-        return _rate_of(self, tuning, num_cores or self.host.num_cores)
+        host, bound = self.host, self.limits[0]
+        if bound.resource == "CPU":
+            missed = max(1.0, bound.rate / self.rate.median)
+            host = dataclasses.replace(host, slowdown=host.slowdown * missed)
+        threads = tuning.private_threadpool_size or host.num_cores
+        host = dataclasses.replace(host, num_threads=threads)
+        tuned = dataclasses.replace(self.pipeline, tuning=tuning).tuned_stages()
+        costs = [
+            _with_knobs(cost, tuned[cost.number - 1], threads) if cost.number else cost
+            for cost in self.stages
+        ]
+        return self._limits(costs, host)[0].rate
 
-    def doubt(self, tuning: Tuning, *, num_cores: int | None = None) -> str:
+    def doubt(self, tuning: Tuning) -> str:
         """Returns why the rate of another tuning cannot be predicted; empty if it can.
 
         | pipeline                     | why the rate cannot be predicted             |
@@ -177,7 +187,6 @@ class PipelineProfile:
 
         Args:
             tuning: The other tuning.
-            num_cores: Cores of the host; None is as many as this host has.
         """
         costs = self.costs
         if doubt := _doubt(costs):
@@ -277,32 +286,6 @@ def _doubt(costs: Sequence[StageCost]) -> str:
 def _reading(costs: Sequence[StageCost]) -> float:
     """Returns the share of reading in the CPU time."""
     return sum(cost.share for cost in costs if cost.kind == "reader")
-
-
-def _rate_of(profile: PipelineProfile, tuning: Tuning, cores: int) -> float:
-    threads = tuning.private_threadpool_size or cores
-    here = _with_losses(profile.host, profile.limits[0], profile.rate.median)
-    slowdown = here.slowdown_of(cores)
-    host = dataclasses.replace(
-        here, num_cores=cores, num_threads=threads, slowdown=slowdown
-    )
-    tuned = dataclasses.replace(profile.pipeline, tuning=tuning).tuned_stages()
-    costs = [
-        _with_knobs(cost, tuned[cost.number - 1], threads) if cost.number else cost
-        for cost in profile.stages
-    ]
-    return profile._limits(costs, host)[0].rate
-
-
-def _with_losses(host: Host, bound: Limit, rate: float) -> Host:
-    """Returns the host with a slowdown fit to the measured rate.
-
-    The slowdown only changes if the CPU is the lowest limit.
-    """
-    if bound.resource != "CPU":
-        return host
-    missed = max(1.0, bound.rate / rate)
-    return dataclasses.replace(host, slowdown=host.slowdown * missed)
 
 
 def _with_knobs(cost: StageCost, stage: object, num_threads: int) -> StageCost:

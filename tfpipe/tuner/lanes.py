@@ -4,15 +4,15 @@ In: a pipeline and settings by name. Out: the turns of the settings that could b
 A cache is filled before the race, and holds only the first records of the data set.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes
-from tfpipe.reading.source import TFRecordSource
 from tfpipe.tuner import placement, race, space, verdict
 from tfpipe.tuner.race import Runner, Turns
 from tfpipe.tuner.result import Trial
@@ -53,7 +53,7 @@ class Lanes:
         self.num_batches = _FEWEST_BATCHES
         self.trials: list[Trial] = []
         self._original, self._bare, self._deadline = original, bare, deadline
-        self._pipelines: list[Pipeline] = []
+        self._caches: list[Cache] = []
         self._runners: dict[str, Runner] = {}
         self._longest = 0.0
 
@@ -83,14 +83,20 @@ class Lanes:
         self.num_batches = max(_FEWEST_BATCHES, autotuned.pull_for(seconds))
 
     def runner(self, setting: Setting | None) -> Runner:
-        """Builds a runner, and reads until a cache holds all that a race reads."""
+        """Builds a runner, and reads until a cache holds all that a race reads.
+
+        Races with a cache read the first records again and again. Otherwise the cache
+        would not be full in the time of a race, and would look useless.
+        """
         pipeline = setting.of(self._bare) if setting else self._original
-        first = first_records(pipeline, self.num_batches)
         if setting:  # not the caches of the user
-            self._pipelines.append(pipeline)
-        runner = open_runner(pipeline, first)
-        if first is not None:
+            self._caches += placement.caches(pipeline)
+        raced = placement.of_first_window(pipeline, self.num_batches)
+        steady = space.with_steady_buffers(raced)
+        runner = Runner(prefixes.endless(steady).build(num_epochs=None))
+        if raced is not pipeline:
             # A pass fills it. Buffers and shuffles read ahead, so another half is read.
+            first: Any = raced.source
             for _ in range(math.ceil(1.5 * first.window_size / first.batch_size)):
                 if self._deadline.left() <= 0:
                     break
@@ -141,35 +147,5 @@ class Lanes:
 
     def close(self) -> None:
         """Closes the runners, then the caches of the search."""
-        caches = [cache for each in self._pipelines for cache in placement.caches(each)]
-        race.release([*self._runners.values()], caches)
+        race.release([*self._runners.values()], self._caches)
         self._runners = {}
-
-
-def first_records(pipeline: Pipeline, num_batches: int) -> TFRecordSource | None:
-    """Returns the source whose first window races read; None without a cache.
-
-    Args:
-        pipeline: A pipeline.
-        num_batches: Batches that the window holds, if the source has so many.
-    """
-    source = pipeline.source
-    if not placement.caches(pipeline) or not isinstance(source, TFRecordSource):
-        return None
-    size = min(source.window_size, num_batches * source.batch_size)
-    return dataclasses.replace(source, window_size=size)
-
-
-def open_runner(pipeline: Pipeline, first: TFRecordSource | None) -> Runner:
-    """Returns a runner of the pipeline, on the first records if there is a cache.
-
-    Otherwise a cache would not be full in the time of a race, and would look useless.
-
-    Args:
-        pipeline: A pipeline.
-        first: The result of `first_records` for the pipeline.
-    """
-    if first is not None:
-        pipeline = dataclasses.replace(pipeline, source=first)
-    raced = space.with_steady_buffers(placement.of_first_window(pipeline))
-    return Runner(prefixes.endless(raced).build(num_epochs=None))

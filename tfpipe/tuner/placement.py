@@ -168,17 +168,23 @@ def _part(stage: Map, num_ops: int) -> tuple[Map, Map]:
     return Map(*head, **own), Map(*tail, **own)
 
 
-def of_first_window(pipeline: Pipeline) -> Pipeline:
-    """Returns the pipeline on the first window of its source again and again.
+def of_first_window(pipeline: Pipeline, num_batches: int) -> Pipeline:
+    """Returns the pipeline on the first batches of its source again and again.
 
     The cache is full after one pass, so a race shows its worth at once. A pipeline
     without a cache is returned unchanged.
+
+    Args:
+        pipeline: A pipeline.
+        num_batches: Batches of the window, if the source's windows have so many.
     """
     source = pipeline.source
     if not caches(pipeline) or not isinstance(source, TFRecordSource):
         return pipeline
     values = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
-    return dataclasses.replace(pipeline, source=_FirstWindow(**values))
+    size = min(source.window_size, num_batches * source.batch_size)
+    first = _FirstWindow(**values | {"window_size": size})
+    return dataclasses.replace(pipeline, source=first)
 
 
 class _FirstWindow(TFRecordSource):

@@ -7,7 +7,7 @@ made-up figures.
 import statistics
 from collections.abc import Mapping
 
-from tfpipe.profiling.host_share import QUIET_SHARE
+from tfpipe.profiling.process_usage import QUIET_SHARE
 from tfpipe.tuner.race import Turns
 
 GIVEN, AUTOTUNE = "as given", "AUTOTUNE"

@@ -2,7 +2,6 @@
 
 import math
 
-from tfpipe.profiling.host_share import HostMeter
 from tfpipe.profiling.process_usage import ProcessMeter
 
 
@@ -52,7 +51,7 @@ class SimulatedMeter(ProcessMeter):
     def delay(self) -> float:
         return 0.0
 
-    def others(self) -> float:
+    def others_seconds(self) -> float:
         return 0.0
 
     def bytes_read(self) -> tuple[int, int]:
@@ -72,7 +71,7 @@ class SimulatedMeter(ProcessMeter):
         self.now += seconds
 
 
-class SimulatedHost(HostMeter):
+class SimulatedHost(ProcessMeter):
     """Two cores on which others do nothing unless a test says so.
 
     Attributes:
@@ -91,7 +90,7 @@ class SimulatedHost(HostMeter):
     def num_cores(self) -> int:
         return 2
 
-    def own_cpu(self) -> float:
+    def cpu(self) -> float:
         return self.own
 
     def busy(self) -> tuple[float, float]:

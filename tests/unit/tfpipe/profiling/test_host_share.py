@@ -7,6 +7,7 @@ import pytest
 from tests.support.faults.clock import SimulatedHost
 from tfpipe.profiling import host_share
 from tfpipe.profiling.host_share import HostShare, HostWatch
+from tfpipe.profiling.process_usage import ProcessMeter
 
 
 @pytest.mark.parametrize(
@@ -72,14 +73,13 @@ def test_no_time_is_no_share():
     assert share.is_quiet
 
 
-def test_the_clock_of_others_runs_while_they_take_the_last_core(monkeypatch):
+def test_the_clock_of_others_runs_while_they_take_the_last_core():
     host = SimulatedHost()
-    monkeypatch.setattr(host_share, "HostMeter", lambda: host)
-    begun = host_share.others_seconds()
+    begun = host.others_seconds()
     host.now, host.own, host.others, host.stolen = host.now + 10, 7.0, 11.0, 2.0
 
     # 13 core-seconds of others and the hypervisor, beyond 10 seconds of one core.
-    assert host_share.others_seconds() - begun == pytest.approx(3.0)
+    assert host.others_seconds() - begun == pytest.approx(3.0)
 
 
 def test_this_host_is_read():
@@ -87,4 +87,4 @@ def test_this_host_is_read():
 
     assert share.num_cores >= 1
     assert share.seconds >= 0
-    assert math.isfinite(host_share.others_seconds())
+    assert math.isfinite(ProcessMeter().others_seconds())

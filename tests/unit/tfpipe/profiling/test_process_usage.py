@@ -176,7 +176,7 @@ def test_what_others_have_counts_where_it_is_much(others, counted):
     class Shared(Machine):
         taken = 7.0
 
-        def others(self):
+        def others_seconds(self):
             return self.taken
 
     def happens(machine, now, seconds):

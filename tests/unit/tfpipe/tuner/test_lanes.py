@@ -35,11 +35,12 @@ def built(monkeypatch):
     """The pipelines of all runners that were made, in order."""
     pipelines = []
 
-    def made(pipeline, first):
+    def endless(pipeline):
         pipelines.append(pipeline)
-        return Runner()
+        return types.SimpleNamespace(build=lambda num_epochs: None)
 
-    monkeypatch.setattr(lanes, "open_runner", made)
+    monkeypatch.setattr(lanes.prefixes, "endless", endless)
+    monkeypatch.setattr(lanes, "Runner", lambda dataset: Runner())
     return pipelines
 
 
@@ -69,15 +70,15 @@ def test_caches_are_filled_and_those_of_the_search_are_closed(
         for name, setting in {"given": None, "cached": cached, "bare": bare}.items()
     ]
 
-    caches = [lanes.placement.caches(each) for each in built]
-    assert (caches[0], caches[2]) == ([own], [])
+    stores = [[c._stores for c in lanes.placement.caches(each)] for each in built]
+    assert stores[0][0] is own._stores
+    assert stores[2] == []
     # Eight batches of 4 records, and half of it again.
     assert [each.pulled for each in runners] == [12, 12, 0]
     tested.close()
     released[0].join()
     assert not any(each.is_open for each in runners)
-    assert len(closed) == 1
-    assert closed[0] is caches[1][0]
+    assert [cache._stores is stores[1][0] for cache in closed] == [True]
 
 
 def test_filling_ends_with_the_time(built, data_dir):
@@ -91,21 +92,15 @@ def test_filling_ends_with_the_time(built, data_dir):
     assert runner.pulled == 2
 
 
-def test_a_fast_pipeline_races_on_more_records(data_dir):
-    pipeline = decoded_again_and_again(data_dir)
-    cached = dataclasses.replace(
-        pipeline, stages=[*pipeline.stages[:1], tfpipe.Cache("ram")]
-    )
-    tested = of_given(pipeline)
-    assert tested.num_batches == 8
-
-    tested.fill_for(Runner())
-
-    assert tested.num_batches == 75
+def test_a_fast_pipeline_races_on_more_records(built, data_dir):
+    tested = of_given(decoded_again_and_again(data_dir))
+    cached = Setting(tuning=tfpipe.Tuning(), cache=IN_RAM)
     for num_batches in (8, 75):
-        first = lanes.first_records(cached, num_batches)
-        assert first.window_size == min(1024, num_batches * 4)
-    assert lanes.first_records(pipeline, 8) is None
+        runner = tested.add("a", cached)
+
+        assert built[-1].source.window_size == num_batches * 4
+        assert runner.pulled == 1.5 * num_batches + num_batches % 2 / 2
+        tested.fill_for(runner)
 
 
 def test_the_end_of_a_search_waits_for_no_blocked_element():

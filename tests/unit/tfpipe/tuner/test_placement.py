@@ -147,10 +147,12 @@ def first_window(bare):
 def test_first_window_comes_again_and_again_where_there_is_a_cache(bare, first_window):
     cached = placement.with_cache(bare, placement.Placement(where="ram", num_ops=0))
 
-    again = placement.of_first_window(cached).build(num_epochs=None)
+    again = placement.of_first_window(cached, 99).build(num_epochs=None)
 
     assert [int(record["record_id"]) for record in again.take(21)] == first_window * 3
+    first = placement.of_first_window(cached, 3).source
+    assert first.window_size == 3 * first.batch_size
 
 
 def test_a_pipeline_without_a_cache_keeps_all_windows(bare):
-    assert placement.of_first_window(bare) is bare
+    assert placement.of_first_window(bare, 8) is bare

@@ -287,7 +287,7 @@ def test_a_pipeline_that_ends_begins_again():
     source = tfpipe.SyntheticSource(batch_size=2, image_size=8)
     pipeline = tfpipe.Pipeline(source, [tfpipe.Take(3)])
 
-    runner = lanes.open_runner(pipeline, None)
+    runner = lanes.Lanes(pipeline, pipeline, Deadline(9.0)).runner(None)
 
     runner.pull(10)
 
