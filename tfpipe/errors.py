@@ -220,9 +220,7 @@ def require_number(
     """Checks that a value is a finite number, within the bounds if there are any.
 
     Args:
-        owner: See the module.
-        name: Name of the argument.
-        value: Value of the argument.
+        owner, name, value: See the module.
         or_none: Whether None is allowed too.
         bounds: `least`, `most`, `above` (exclusive) and `below` (exclusive).
 
@@ -267,9 +265,7 @@ def require_sides(
     """Checks an image size: a whole number >= 1, or two numbers, (height, width).
 
     Args:
-        owner: See the module.
-        name: Name of the argument.
-        value: Value of the argument, in pixels.
+        owner, name, value: See the module; the value is in pixels.
         bounds: `most`, the largest side.
 
     Returns:
@@ -338,8 +334,7 @@ def require_local_path(owner: object, name: str, value: Any) -> None:
     """Checks that a path is not a URL: the system would take a URL for a folder.
 
     Args:
-        owner: See the module.
-        name: Name of the argument or flag.
+        owner, name: See the module.
         value: A path, or a list or tuple of paths. Values of other types pass.
 
     Raises:

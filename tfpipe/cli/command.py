@@ -129,12 +129,11 @@ def run(*commands: Command, say: Say = str) -> NoReturn:
 
 
 def call(commands: Sequence[Command], words: Sequence[str], *, say: Say = str) -> int:
-    """Runs a command in this process, and returns its exit code.
+    """Runs a command in this process, as `run` does, and returns its exit code.
 
     Args:
-        commands: The command, or its forms.
+        commands, say: As for `run`.
         words: The words after the name of the command.
-        say: As for `run`.
     """
     try:
         return _prepare(commands, say, ["", *words])()

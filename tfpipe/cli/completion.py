@@ -6,6 +6,7 @@ without choices, and a word without a flag, is completed as a path.
 """
 
 import dataclasses
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,22 +87,17 @@ def commands() -> dict[str, CommandWords]:
     abouts = {
         name: about for part in names.MENU.values() for name, (_, about) in part.items()
     }
-    forms: dict[str, list[str]] = {name: [] for name in abouts}
-    flags: dict[str, dict[str, FlagWords]] = {name: {} for name in abouts}
-    for name, command in names.commands_of(""):
-        forms[name] += [command.form] if command.form else []
-        for option in command.flags:
+    made = {}
+    for name, group in itertools.groupby(names.commands_of(""), lambda pair: pair[0]):
+        own = [command for _, command in group]
+        flags: dict[str, FlagWords] = {}
+        for option in (o for command in own for o in command.flags):
             if not option.about.is_argument:
-                flag = _flag(option)
-                flags[name].setdefault(flag.name, flag)
-    made = {
-        name: CommandWords(about, tuple(forms[name]), (*flags[name].values(), *_HELP))
-        for name, about in abouts.items()
-    }
-    return {
-        **made,
-        "completion": CommandWords("a script for a shell", tuple(_WRITERS), ()),
-    }
+                flags.setdefault(_flag(option).name, _flag(option))
+        forms = tuple(command.form for command in own if command.form)
+        made[name] = CommandWords(abouts[name], forms, (*flags.values(), *_HELP))
+    made["completion"] = CommandWords("a script for a shell", tuple(_WRITERS), ())
+    return made
 
 
 def _flag(option: fields.Option) -> FlagWords:

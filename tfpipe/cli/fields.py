@@ -436,12 +436,7 @@ def environment(options: Any) -> Iterator[None]:
 
 
 def changed(options: Any, *names: str) -> list[str]:
-    """Returns the flags whose values are not their defaults, such as `--num_steps`.
-
-    Args:
-        options: The options.
-        names: Names of fields.
-    """
+    """Returns the flags of named fields whose values are not their defaults."""
     return [
         option.label
         for option in options_of(type(options))
@@ -453,9 +448,8 @@ def refuse(options: Any, why: str, *names: str) -> None:
     """Checks that fields without effect have their defaults.
 
     Args:
-        options: The options.
+        options, names: The options, and the names of the fields.
         why: The reason, as in "--mode=eval".
-        names: Names of the fields.
 
     Raises:
         ValueError: If a field has another value.
@@ -481,11 +475,7 @@ class Unused:
 
 
 def refuse_unused(options: Any, table: Iterable[Unused]) -> None:
-    """Checks that no field has a value without an effect.
-
-    Args:
-        options: The options.
-        table: The modes, and the fields without an effect in each.
+    """Checks that no field has a value without an effect in a mode of a table.
 
     Raises:
         ValueError: If such a field has another value than its default.

@@ -53,10 +53,7 @@ class ObjectStore:
 
     Args:
         location: A URL of `location.OBJECT_SCHEMES`.
-        time_limit: Seconds of a request with all its retries, > 0. A large
-            file is written with several requests.
-        is_pinned: Whether a range of a file listed before must come from the
-            same version of the file, by its ETag.
+        time_limit, is_pinned: As for `Files`.
 
     Attributes:
         tags: The ETag of every listed file; only of a pinned object, and only ETags

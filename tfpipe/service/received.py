@@ -33,7 +33,11 @@ _Optional = tf.experimental.Optional
 
 
 class Received:
-    """Keeps the received records of an epoch, for all iterations."""
+    """Keeps the received records of epochs, for all iterations.
+
+    In its methods, `token` is the token of an epoch, and `elements` are what the
+    service gives in a round.
+    """
 
     def __init__(
         self,
@@ -104,10 +108,6 @@ class Received:
         the record: TensorFlow stops no read that waits for a worker. Otherwise the
         elements end when the workers say so, and the workers free the memory of the
         epoch.
-
-        Args:
-            token: The token of the epoch.
-            elements: What the service gives in a round.
         """
 
         def counted(element: Example) -> tuple[Example, tf.Tensor]:
@@ -140,12 +140,7 @@ class Received:
         return np.int64(2 if is_cut else 1)
 
     def watched(self, token: tf.Tensor, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the elements of a round in their order, or an error of a lost server.
-
-        Args:
-            token: The token of the epoch.
-            elements: What the service gives in the round.
-        """
+        """Returns the elements in their order, or an error of a lost server."""
 
         def end(key: Array) -> Any:
             self._lost.pop(int(key), None)

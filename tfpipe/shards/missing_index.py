@@ -186,13 +186,9 @@ def _converted(folder: pathlib.Path, file: pathlib.Path, kind: str) -> str:
 def _input_of(
     folder: pathlib.Path, file: pathlib.Path, kind: str, *, output: str
 ) -> tuple[str, str]:
-    """Returns the words for files of a kind, and the command for the files.
+    """Returns the words for files of a kind, and the command to make `output` of them.
 
-    Args:
-        folder: The folder with the file.
-        file: The first file of the kind.
-        kind: The kind.
-        output: Name of the new data set.
+    `file` is the first file of the kind in and below the folder.
     """
     path = shlex.quote(os.fspath(file))
     if kind == "shards":

@@ -300,12 +300,7 @@ class Subset:
 
 
 def require(owner: object, name: str, value: object) -> Subset:
-    """Returns the subset of an argument, a `Subset` or a path.
-
-    Args:
-        owner: The object with the argument, for errors.
-        name: Name of the argument.
-        value: Value of the argument.
+    """Returns the subset of an argument, see `errors`: a `Subset` or a path.
 
     Raises:
         BadSubsetError: As for `read`.
