@@ -144,6 +144,9 @@ class _Records:
         return f"records:{xxhash.xxh3_128_hexdigest(content)}"
 
 
+_Shards = Mapping[_Stamp, _Records]
+
+
 def is_needed(data_dir: Path) -> bool:
     """Returns whether a folder has shards but no index."""
     folder = pathlib.Path(data_dir)
@@ -211,31 +214,29 @@ def scan(
     if missing:
         what = f"split {split!r}" if files is None else f"files={files!r}"
         kept |= _scan_shards(folder, what, missing, skips_damage)
-        sound = [stamp for stamp in stamps if not kept[stamp].has_damage]
-        where = _keep(folder, kept_as, sound, kept) if sound else "memory only"
+    shards = {stamp: kept[stamp] for stamp in stamps}
+    if missing:
+        sound = {k: shard for k, shard in shards.items() if not shard.has_damage}
+        where = _keep(folder, kept_as, sound) if sound else "memory only"
         print(
             f"Scanned {errors.count_of(len(missing), 'shard')}; kept in {where}.",
             file=sys.stderr,
         )
-    results = [kept[stamp] for stamp in stamps]
-    _tell_of_empty(folder, stamps, results)
+    _tell_of_empty(folder, shards)
     return Scan(
-        index=_make_index(folder, split, files, stamps, results),
-        byte_offsets=np.concatenate([shard.byte_offsets for shard in results]),
-        is_damaged=np.concatenate([shard.is_damaged for shard in results]),
+        index=_make_index(folder, split, files, shards),
+        byte_offsets=np.concatenate([each.byte_offsets for each in shards.values()]),
+        is_damaged=np.concatenate([each.is_damaged for each in shards.values()]),
         mtimes=np.array([stamp.mtime_ns for stamp in stamps], np.int64),
     )
 
 
-def _tell_of_empty(
-    folder: pathlib.Path, stamps: Sequence[_Stamp], results: Sequence[_Records]
-) -> None:
+def _tell_of_empty(folder: pathlib.Path, shards: _Shards) -> None:
     """Says which of some shards hold no record."""
-    pairs = zip(stamps, results, strict=True)
-    empty = [stamp for stamp, shard in pairs if not len(shard.byte_offsets)]
+    empty = [stamp for stamp, shard in shards.items() if not len(shard.byte_offsets)]
     if empty:
         print(
-            f"{errors.count_of(len(empty), 'shard')} of {len(stamps)} without a record "
+            f"{errors.count_of(len(empty), 'shard')} of {len(shards)} without a record "
             f"in {folder}, the first is {empty[0].name} ({empty[0].num_bytes} bytes): "
             "copy or convert again what should hold records.",
             file=sys.stderr,
@@ -318,26 +319,22 @@ def _refuse_compressed(path: pathlib.Path) -> None:
 
 
 def _make_index(
-    folder: pathlib.Path,
-    split: str,
-    files: str | None,
-    stamps: Sequence[_Stamp],
-    results: Sequence[_Records],
+    folder: pathlib.Path, split: str, files: str | None, shards: _Shards
 ) -> ScannedIndex:
     make = index.Shard if files is None else FoundShard
-    shards = tuple(
+    listed = tuple(
         make(
             name=stamp.name,
             num_records=len(shard.byte_offsets),
             num_bytes=stamp.num_bytes,
             digest=shard.digest,
         )
-        for stamp, shard in zip(stamps, results, strict=True)
+        for stamp, shard in shards.items()
     )
     return ScannedIndex(
         name=os.fspath(folder),
         classes=(),
-        splits={split: shards},
+        splits={split: listed},
         made_by={"command": "tfpipe.shards.scan"} | ({"files": files} if files else {}),
     )
 
@@ -367,12 +364,7 @@ def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
     return kept
 
 
-def _keep(
-    folder: pathlib.Path,
-    split: str,
-    stamps: Sequence[_Stamp],
-    results: Mapping[_Stamp, _Records],
-) -> str:
+def _keep(folder: pathlib.Path, split: str, results: _Shards) -> str:
     """Writes the result of a scan to the first writable folder.
 
     Ranks may scan at the same time: a rank writes a file of its own and renames it.
@@ -381,10 +373,12 @@ def _keep(
         The folder, or a text without a writable folder, for people.
     """
     content = io.BytesIO()
-    shards = [results[stamp] for stamp in stamps]
+    shards = results.values()
     columns = {
         f"stamp_{field}": np.array(values)
-        for field, values in zip(_Stamp._fields, zip(*stamps, strict=True), strict=True)
+        for field, values in zip(
+            _Stamp._fields, zip(*results, strict=True), strict=True
+        )
     }
     np.savez(
         content,
