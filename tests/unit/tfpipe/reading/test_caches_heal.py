@@ -6,6 +6,7 @@ cache, no record counts as damaged, and a single line names the folder of the ca
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
@@ -137,18 +138,27 @@ def lines_of(capfd, folder) -> list[str]:
     return [line for line in said.splitlines() if str(folder) in line]
 
 
+@pytest.fixture(scope="module")
+def untouched(data_dir, tmp_path_factory):
+    """The batches through a shard cache that nobody harms, by each way of reading."""
+    folder = tmp_path_factory.mktemp("untouched")
+
+    @functools.cache
+    def batches(reading):
+        return read(through_shard_cache(data_dir, folder / reading, reading))
+
+    return batches
+
+
 @needs_native
 @pytest.mark.parametrize("reading", ["native", "tensorflow"])
 @pytest.mark.parametrize("damage", SHARD_CACHE)
 def test_a_shard_cache_heals_while_a_job_reads(
-    data_dir, tmp_path, capfd, damage, reading
+    data_dir, tmp_path, capfd, untouched, damage, reading
 ):
-    def make(name):
-        return through_shard_cache(data_dir, tmp_path / name, reading)
-
-    expected = read(make("untouched"))
+    expected, folder = untouched(reading), tmp_path / "harmed"
     capfd.readouterr()
-    pipeline, folder = make("harmed"), tmp_path / "harmed"
+    pipeline = through_shard_cache(data_dir, folder, reading)
 
     found = read(pipeline, lambda: SHARD_CACHE[damage](folder))
 
@@ -158,57 +168,68 @@ def test_a_shard_cache_heals_while_a_job_reads(
     assert len(lines) <= 1
     assert all("no record is lost" in line for line in lines)
     # The cache is whole again.
-    assert_equal(read(make("harmed")), expected)
+    assert_equal(read(through_shard_cache(data_dir, folder, reading)), expected)
+
+
+def without_preset(data_dir, log, cache="auto"):
+    source = tfpipe.TFRecordSource(
+        data_dir, "train", window_size=4, batch_size=4, shard_cache=cache
+    )
+    stages = [tfpipe.Interleave(faults=log), tfpipe.Batch(4)]
+    return tfpipe.Pipeline(source, stages)
+
+
+@pytest.fixture(scope="module")
+def uncached_records(data_dir):
+    return read(without_preset(data_dir, None))
 
 
 @pytest.mark.parametrize("reading", ["interleave", "interleave with a log"])
 @pytest.mark.parametrize("damage", SHARD_CACHE)
 def test_records_heal_in_a_pipeline_without_a_preset(
-    data_dir, tmp_path, damage, reading
+    data_dir, tmp_path, uncached_records, damage, reading
 ):
     log = tfpipe.FaultLog(0) if reading.endswith("log") else None
-
-    def make(log, **options):
-        source = tfpipe.TFRecordSource(
-            data_dir, "train", window_size=4, batch_size=4, **options
-        )
-        stages = [tfpipe.Interleave(faults=log), tfpipe.Batch(4)]
-        return tfpipe.Pipeline(source, stages)
-
-    expected = read(make(None))
-    cached = make(log, shard_cache=tfpipe.ShardCache(tmp_path / "c"))
+    cached = without_preset(data_dir, log, tfpipe.ShardCache(tmp_path / "c"))
 
     found = read(cached, lambda: SHARD_CACHE[damage](tmp_path / "c"))
 
-    assert_equal(found, expected)
+    assert_equal(found, uncached_records)
+
+
+def through_cache(data_dir, cache):
+    return tfpipe.imagenet_train(
+        data_dir,
+        cache=cache,
+        with_record_id=True,
+        **{key: SMALL[key] for key in ("image_size", "batch_size")},
+    )
+
+
+@pytest.fixture(scope="module")
+def uncached(data_dir):
+    return read(through_cache(data_dir, None))
 
 
 @pytest.mark.parametrize("damage", DISK_CACHE)
-def test_a_cache_on_disk_heals_while_a_job_reads(data_dir, tmp_path, capfd, damage):
-    def make(cache):
-        return tfpipe.imagenet_train(
-            data_dir,
-            cache=cache,
-            with_record_id=True,
-            **{key: SMALL[key] for key in ("image_size", "batch_size")},
-        )
-
-    expected = read(make(None))
+def test_a_cache_on_disk_heals_while_a_job_reads(
+    data_dir, tmp_path, capfd, uncached, damage
+):
     capfd.readouterr()
     folder = tmp_path / "harmed"
     cache = tfpipe.Cache("disk", folder)
-    pipeline = make(cache)
+    pipeline = through_cache(data_dir, cache)
 
     found = read(pipeline, lambda: DISK_CACHE[damage](folder))
 
-    assert_equal(found, expected)
+    assert_equal(found, uncached)
     assert pipeline.faults.faults == []
     # Rows with other bytes, and a removed folder.
     said = [line for line in lines_of(capfd, folder) if "records there" not in line]
     assert len(said) <= 2
     # The next run has the right elements, from what is sound and what is made again.
     cache.close()
-    assert_equal(read(make(tfpipe.Cache("disk", folder))), expected)
+    assert_equal(read(through_cache(data_dir, tfpipe.Cache("disk", folder))), uncached)
 
 
 # What a crash of the host, or a hostile neighbor, leaves in a file of a cache.
