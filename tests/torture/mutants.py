@@ -57,7 +57,8 @@ ROOMS = {
     "shards": ("tfpipe/shards", "tfpipe/shards converters/test_query.py"),
     "reading": (
         "tfpipe/reading",
-        "tfpipe/reading tfpipe/test_pipeline.py tfpipe/stages/test_shuffle.py",
+        "tfpipe/reading tfpipe/test_pipeline.py tfpipe/stages/test_shuffle.py "
+        "tfpipe/test_errors.py",
     ),
     "location": (
         "tfpipe/location",

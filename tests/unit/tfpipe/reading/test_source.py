@@ -359,6 +359,9 @@ def test_synthetic_source_goes_on_from_a_state():
     assert source.num_steps(state, 2) == source(state, 2).cardinality() == 4
     assert source.num_steps(state, None) is None
     assert source(state, None).cardinality() == tf.data.INFINITE_CARDINALITY
+    default = tfpipe.SyntheticSource(batch_size=2)
+    assert (default.steps_per_epoch, default.image_size) == (1000, 224)
+    assert (default.num_classes, default.dtype) == (1000, "uint8")
 
 
 @pytest.mark.parametrize(
