@@ -129,7 +129,7 @@ def test_the_mean_over_all_starts_is_the_average_exactly(weights, num_draws, see
 
 @exhaustive
 @hypothesis.given(LABELS, st.sampled_from([0, 0.25, 0.5, 1]), st.integers(1, 90), SEEDS)
-@hypothesis.example([0, 0, 0, 1], 0, 8, 0)
+@hypothesis.example([0, 0, 0, 1], 0, 9, 0)
 def test_a_class_is_drawn_its_average_rounded_down_or_up(labels, power, draws, seed):
     copies = expected(Sampling(balance=power, num_draws=draws), labels)
     sizes = collections.Counter(labels)
