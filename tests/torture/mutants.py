@@ -58,7 +58,7 @@ ROOMS = {
     "reading": (
         "tfpipe/reading",
         "tfpipe/reading tfpipe/test_pipeline.py tfpipe/stages/test_shuffle.py "
-        "tfpipe/test_errors.py",
+        "tfpipe/shards/test_generations.py tfpipe/test_errors.py",
     ),
     "location": (
         "tfpipe/location",
@@ -123,10 +123,11 @@ class Reach:
     def tests(
         self, path: pathlib.Path, line: int, limit: float = float("inf")
     ) -> dict[str, float]:
-        """Returns the tests of a line with their seconds: first the quick ones.
+        """Returns the tests of a line with their seconds, those of its module first.
 
-        A statement that runs while its module is imported is tested by all tests that
-        reach the module, and one that no test reaches by all tests of the room.
+        The quick ones stand before the slow ones. A statement that runs while its
+        module is imported is tested by all tests that reach the module, and one that no
+        test reaches by all tests of the room.
 
         Args:
             path: Of the module.
@@ -147,8 +148,8 @@ class Reach:
         # Tests of one file stay together, as they share fixtures.
         chosen.sort(
             key=lambda test: (
-                round(math.log10(self.seconds[test] + 0.001)),
                 f"/test_{path.name}::" not in test,
+                round(math.log10(self.seconds[test] + 0.001)),
             )
         )
         sums = itertools.accumulate(self.seconds[test] for test in chosen)
