@@ -262,3 +262,7 @@ def test_without_affinity_a_host_may_read_all_records() -> None:
     order = make_order([5, 0, 4], num_ranks=2)
 
     assert order.records_of_host(1).records().tolist() == list(range(9))
+    subset = dataclasses.replace(
+        order, shard_sizes=np.array([3]), chosen=np.array([1, 4, 8])
+    )
+    assert subset.records_of_host(1).records().tolist() == [1, 4, 8]

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.cached import DECODE, as_list, make
 from tfpipe.reading.order import EpochPosition
+from tfpipe.reading.source import windows_of
 from tfpipe.reading.windows import Windows
 from tfpipe.shard_cache import open_cache
 from tfpipe.shards.ranges import by_shard
@@ -167,6 +168,20 @@ def test_a_record_damaged_in_the_store_is_named_by_its_place_there(
     assert sum(bool(record["is_real"]) for record in records) == 23
     (fault,) = faults.faults
     assert (fault.shard, fault.byte_offset) == (f"s3://bucket/{shard.name}", 0)
+
+
+def test_windows_say_whether_the_lengths_on_the_disk_are_right_now(copy_dir):
+    source = tfpipe.TFRecordSource(copy_dir, "train", window_size=10)
+    windows, order = windows_of(source), source.order
+    shard = copy_dir / source.shards[1].name
+    content = shard.read_bytes()
+
+    for first_header in (content[:4] + b"X" + content[5:], content):
+        shard.write_bytes(first_header)
+        for number in range(3):
+            window = order.window(0, EpochPosition(), number)
+            has_wrong = first_header != content and 8 in window.ranges.records()
+            assert windows.features(0, window)["has_right_lengths"] == (not has_wrong)
 
 
 def test_a_cache_in_front_of_a_folder_changes_no_element(data_dir, tmp_path):
