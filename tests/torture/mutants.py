@@ -89,7 +89,7 @@ NAMED_BY = ("definition", "operator", "before", "after")
 FOUND = ("*.sqlite", "*.json")
 OUTCOMES = ("killed", "timed out", "equivalent", "survived")
 # A survivor of these is called so. `--again` tests it with all tests that reach it.
-TEST_SECONDS_A_MUTANT = 8
+TEST_SECONDS_A_MUTANT = 4
 # A test with a mutant may take so much CPU time, and more if it takes long without. A
 # mutant that waits for what never comes takes none: other processes take some as well.
 CPU_SECONDS_A_TEST, CPU_FACTOR = 10, 10
