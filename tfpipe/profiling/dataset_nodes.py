@@ -55,22 +55,21 @@ def can_tell_buffers() -> bool:
 def buffered_bytes(
     iterator: tf.data.Iterator, stages: Sequence[Sequence[tf.data.Dataset]]
 ) -> list[int]:
-    """Returns the bytes in the buffers of each stage now.
+    """Returns the bytes in the buffers of each stage now; 0 on TensorFlow 2.16.
 
     Args:
         iterator: The iterator of the dataset of the stages.
         stages: The datasets of each stage, in the order of the data.
-
-    Raises:
-        NotImplementedError: On TensorFlow 2.16, which does not tell.
     """
+    held = [0] * len(stages)
+    if not can_tell_buffers():
+        return held
     # tf.data adds, fuses and drops nodes, so the two chains are aligned by name.
     chain = _chain(iterator)[::-1]
     made = [(_kind(d), number) for number, all_ in enumerate(stages) for d in all_]
     matcher = difflib.SequenceMatcher(
         None, [kind for kind, _ in made], [_plain(n.name) for n in chain], False
     )
-    held = [0] * len(stages)
     for _, a, _, first, last in matcher.get_opcodes():
         for offset, node in enumerate(chain[first:last]):
             number = made[min(a + offset, len(made) - 1)][1]
@@ -83,8 +82,7 @@ class Concurrency:
     """How a stage runs.
 
     Attributes:
-        calls: Elements in work at the same time; AUTOTUNE leaves the number
-            to tf.data.
+        calls: Elements in work at the same time.
         kind: See `limits.StageCost`.
     """
 
@@ -92,24 +90,27 @@ class Concurrency:
     kind: Kind
 
 
-def concurrency(stage: object, added: Sequence[tf.data.Dataset]) -> Concurrency:
+def concurrency(
+    stage: object, added: Sequence[tf.data.Dataset], num_threads: int
+) -> Concurrency:
     """Tells how a stage with every knob set runs, from its knob or its datasets.
 
-    A `Dataset.map` of plain ops without num_parallel_calls counts as AUTOTUNE: by
+    AUTOTUNE counts as a call for each thread. A `Dataset.map` of plain ops without
+    num_parallel_calls counts as AUTOTUNE: by
     Options.experimental_optimization.map_parallelization tf.data makes it parallel.
     """
-    if (known := concurrency_of_knob(stage)) is not None:
+    if (known := concurrency_of_knob(stage, num_threads)) is not None:
         return known
     fixed = [getattr(dataset, "_num_parallel_calls", None) for dataset in added]
     calls = [int(number) for number in fixed if number is not None]
     if calls or any(map(_is_made_parallel, added)):
         chosen = [number for number in calls if number != AUTOTUNE]
-        return Concurrency(min(chosen, default=AUTOTUNE), "parallel")
+        return Concurrency(min(chosen, default=num_threads), "parallel")
     is_buffered = any(_kind(dataset) == "Prefetch" for dataset in added)
     return Concurrency(1, "buffered" if is_buffered else "serial")
 
 
-def concurrency_of_knob(stage: object) -> Concurrency | None:
+def concurrency_of_knob(stage: object, num_threads: int) -> Concurrency | None:
     """Tells how a stage runs from its knob; None for a stage without a knob."""
     knobs: dict[str, Kind] = {
         "num_parallel_calls": "parallel",
@@ -117,7 +118,7 @@ def concurrency_of_knob(stage: object) -> Concurrency | None:
     }
     for name, kind in knobs.items():
         if (value := getattr(stage, name, None)) is not None:
-            return Concurrency(value, kind)
+            return Concurrency(num_threads if value == AUTOTUNE else value, kind)
     return None
 
 

@@ -189,7 +189,13 @@ def profile(
         TimeoutError: If the profile did not end within `time_limit`.
         ValueError: If the pipeline has no elements, or a number is out of range.
     """
-    _require_profile(pipeline, consumer_seconds, storage_bytes_per_second, time_limit)
+    errors.require_kind("", "pipeline", pipeline, Pipeline)
+    for name, value in {
+        "time_limit": time_limit,
+        "storage_bytes_per_second": storage_bytes_per_second,
+    }.items():
+        errors.require_number("", name, value, above=0, or_none=True)
+    errors.require_number("", "consumer_seconds", consumer_seconds, least=0)
     _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
     ram_left = host.ram_left()
     watch = HostWatch(own_cores=pipeline.tuning.private_threadpool_size)
@@ -237,20 +243,6 @@ def _require_extent(
     errors.require_int("", "num_elements", num_elements, least=1, also=[None])
     errors.require_number("", "seconds", seconds, above=0)
     errors.require_int("", "repeats", repeats, least=1)
-
-
-def _require_profile(
-    pipeline: Pipeline,
-    consumer_seconds: float,
-    bandwidth: float | None,
-    time_limit: float | None,
-) -> None:
-    errors.require_kind("", "pipeline", pipeline, Pipeline)
-    errors.require_number("", "time_limit", time_limit, above=0, or_none=True)
-    errors.require_number("", "consumer_seconds", consumer_seconds, least=0)
-    errors.require_number(
-        "", "storage_bytes_per_second", bandwidth, above=0, or_none=True
-    )
 
 
 def _rate(spent: Sequence[Spent]) -> Rate:

@@ -15,7 +15,7 @@ from tfpipe.profiling import bottleneck, dataset_nodes
 from tfpipe.profiling.bottleneck import Bottleneck
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host, Limit, StageCost, limits, merged
-from tfpipe.tuning import AUTOTUNE, Tuning
+from tfpipe.tuning import Tuning
 
 # CPU time of handing an element from thread to thread. Above this share of the CPU time
 # of all stages the handing decides the rate.
@@ -188,16 +188,9 @@ class PipelineProfile:
         Args:
             tuning: The other tuning.
         """
-        costs = self.costs
-        if doubt := _doubt(costs):
-            return doubt
-        reading, reads = _reading(costs), self.pipeline.tuning.num_parallel_reads
-        if reading <= _MUCH_READING or tuning.num_parallel_reads == reads:
-            return ""
-        return (
-            f"The rate cannot be predicted: reading takes {reading:.0%} of the CPU, "
-            f"and was measured with {reads} reads at a time, not "
-            f"{tuning.num_parallel_reads}. Measure the tuning with "
+        why = _doubt(self.costs, self.pipeline.tuning, tuning)
+        return why and (
+            f"The rate cannot be predicted: {why}. Measure the tuning with "
             "tfpipe.tuner.race.compare."
         )
 
@@ -258,42 +251,33 @@ class PipelineProfile:
         return sorted(lowest, key=lambda limit: limit.rate)
 
 
-def _doubt(costs: Sequence[StageCost]) -> str:
-    """Returns why the costs tell the rate of no tuning; empty if they can tell."""
-    reading = _reading(costs)
+def _doubt(costs: Sequence[StageCost], own: Tuning, other: Tuning) -> str:
+    reading = sum(cost.share for cost in costs if cost.kind == "reader")
     if reading > _MOSTLY_READING:
         return (
-            f"The rate cannot be predicted: reading takes {reading:.0%} of the "
-            "CPU, and copying records is as fast as the memory, which other pipelines "
-            "and processes share. Measure the tuning with tfpipe.tuner.race.compare."
+            f"reading takes {reading:.0%} of the CPU, and copying records is as fast "
+            "as the memory, which other pipelines and processes share"
         )
     total = sum(cost.cpu_seconds_per_output for cost in costs)
-    passed = sum(
-        cost.visit_ratio
-        for cost in costs
-        if cost.kind == "parallel" and cost.visit_ratio > 0
-    )
+    visits = [cost.visit_ratio for cost in costs if cost.kind == "parallel"]
+    passed = sum(ratio for ratio in visits if ratio > 0)
     if (handed := passed * _HANDOVER_SECONDS) > _MUCH_HANDING * total:
         return (
-            f"The rate cannot be predicted: the stages take {total * 1e3:.3g} ms "
-            f"for an output, and handing {passed:.0f} elements from thread to "
-            f"thread takes about {handed * 1e3:.3g} ms. "
-            "Measure the tuning with tfpipe.tuner.race.compare."
+            f"the stages take {total * 1e3:.3g} ms for an output, and handing "
+            f"{passed:.0f} elements from thread to thread takes about "
+            f"{handed * 1e3:.3g} ms"
         )
-    return ""
-
-
-def _reading(costs: Sequence[StageCost]) -> float:
-    """Returns the share of reading in the CPU time."""
-    return sum(cost.share for cost in costs if cost.kind == "reader")
+    if reading <= _MUCH_READING or own.num_parallel_reads == other.num_parallel_reads:
+        return ""
+    return (
+        f"reading takes {reading:.0%} of the CPU, and was measured with "
+        f"{own.num_parallel_reads} reads at a time, not {other.num_parallel_reads}"
+    )
 
 
 def _with_knobs(cost: StageCost, stage: object, num_threads: int) -> StageCost:
-    knob = dataset_nodes.concurrency_of_knob(stage)
-    if knob is None:
-        return cost
-    calls = num_threads if knob.calls == AUTOTUNE else knob.calls
-    return dataclasses.replace(cost, parallelism=calls)
+    knob = dataset_nodes.concurrency_of_knob(stage, num_threads)
+    return dataclasses.replace(cost, parallelism=knob.calls) if knob else cost
 
 
 def _as_text(profile: PipelineProfile, count: int, unit: str) -> str:

@@ -17,13 +17,12 @@ import tqdm
 from tfpipe import host
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import dataset_nodes, prefixes, timed_reader
-from tfpipe.profiling.dataset_nodes import Concurrency
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.timed_reader import TimedReader
 from tfpipe.reading import building
 from tfpipe.reading.read_ahead import ReadAhead
 from tfpipe.reading.state import State
-from tfpipe.tuning import AUTOTUNE, without_tuning
+from tfpipe.tuning import without_tuning
 
 # Pulls of a run; a pull before the run is the warm-up.
 _PULLS = 4
@@ -58,7 +57,7 @@ class ProfileRuns:
         on_all_cores: The same with a call for every core.
         buffered_bytes: Bytes in the buffers, by stage; 0 on TensorFlow 2.16, which
             does not tell.
-        concurrency: How the stages run, with AUTOTUNE as the number of threads.
+        concurrency: How the stages run.
         num_threads: Threads of the pipeline.
         element_spec: The element_spec of an output.
     """
@@ -236,15 +235,13 @@ class ProfileRuns:
             for n in range(len(stages))
         ]
         self.concurrency = [
-            _with_threads(dataset_nodes.concurrency(stage, mine), self.num_threads)
+            dataset_nodes.concurrency(stage, mine, self.num_threads)
             for stage, mine in zip(stages, added, strict=True)
         ]
         reader, self.whole = self._repeated(dataset)
         # A training step that is slower than the pipeline finds full buffers.
         self._meter.wait_until_idle()
-        self.buffered_bytes = [0] * len(stages)
-        if dataset_nodes.can_tell_buffers():
-            self.buffered_bytes = dataset_nodes.buffered_bytes(reader.iterator, added)
+        self.buffered_bytes = dataset_nodes.buffered_bytes(reader.iterator, added)
         del reader  # its threads would go on filling buffers
 
     def _on_all_cores(self) -> list[Spent]:
@@ -267,10 +264,6 @@ class ProfileRuns:
         reader.pull(_PULLS)
         spent = [reader.pull(_PULLS) for _ in range(self._repeats)]
         return reader, spent
-
-
-def _with_threads(how: Concurrency, num_threads: int) -> Concurrency:
-    return Concurrency(num_threads, how.kind) if how.calls == AUTOTUNE else how
 
 
 def _window(source: Any, records_per_output: float) -> float:

@@ -197,24 +197,26 @@ def run(
         ignored: Threads that are never idle, see `ProcessMeter.busy_threads`.
         meter: Measures the use of the process.
     """
-    meter = meter or ProcessMeter()
-    track = _Track(seconds, time_left, ignored, meter)
+    track = _Track(time_left, ignored, meter or ProcessMeter())
     turns = dict.fromkeys(runners, Turns((), ()))
-    track.wait_until_idle()
-    before = {}
+    track.wait_until_idle(_MIN_IDLE_SECONDS)
+    filled_before = {}
     # The turn before the first round empties the buffers.
     for name, each in runners.items():
-        if not track.has_time():
+        if time_left() <= seconds:  # elements may take as long
             return turns
-        before[name] = track.turn(each, seconds / 2)
+        filled_before[name] = track.turn(each, seconds / 2)[2]
     for round_ in range(num_rounds):
         for name in goes_on(turns) if round_ else tuple(runners):
-            if not track.has_time():
+            if time_left() <= seconds:
                 return turns
-            turn = track.turn(runners[name], seconds)
-            filling = before[name].filling if runners[name].grows else turn.filling
-            turns[name] = turns[name].and_one(*turn.made_in(filling))
-            before[name] = turn
+            count, reading, filled = track.turn(runners[name], seconds)
+            # Buffers that do not grow become as full as before, even if reading did
+            # not empty them.
+            filling = filled_before[name] if runners[name].grows else filled
+            wall, cpu = reading.wall + filling.wall, reading.cpu + filling.cpu
+            turns[name] = turns[name].and_one(count / wall, cpu / count)
+            filled_before[name] = filled
     return turns
 
 
@@ -222,16 +224,11 @@ def run(
 class _Track:
     """Where turns are run: the arguments of `run` for all turns."""
 
-    seconds: float
     time_left: Callable[[], float]
     ignored: Sequence[str]
     meter: ProcessMeter
 
-    def has_time(self) -> bool:
-        """Checks whether a turn can end in time, if elements take no longer."""
-        return self.time_left() > self.seconds
-
-    def wait_until_idle(self, idle_seconds: float = _MIN_IDLE_SECONDS) -> float:
+    def wait_until_idle(self, idle_seconds: float) -> float:
         """Waits until the process is idle, or the time is over."""
         return self.meter.wait_until_idle(
             idle_seconds=idle_seconds,
@@ -239,46 +236,22 @@ class _Track:
             most_seconds=max(0.0, self.time_left()),
         )
 
-    def turn(self, runner: Runner, seconds: float) -> "_Turn":
-        """Reads for some seconds, then waits until the buffers are full again."""
-        meter = self.meter
-        start, cpu = meter.clock(), meter.cpu()
+    def turn(self, runner: Runner, seconds: float) -> tuple[int, Spent, Spent]:
+        """Reads for some seconds, then waits until the buffers are full again.
+
+        Returns:
+            The number of elements, and the use of the process while they were read and
+            while the buffers filled.
+        """
+        start, cpu = self.meter.clock(), self.meter.cpu()
         count = runner.pull_for(seconds)
-        wall = meter.clock() - start
-        reading = Spent(cpu=meter.cpu() - cpu, wall=wall)
+        reading = Spent(self.meter.cpu() - cpu, self.meter.clock() - start)
         # The process must be idle for the time of two elements, because a thread may
         # be waiting for one.
-        idle = min(max(2 * wall / count, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
+        idle = min(max(2 * reading.wall / count, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
         filled = self.wait_until_idle(idle)
-        cpu = meter.cpu() - cpu - reading.cpu
-        return _Turn(count, reading, Spent(cpu=cpu, wall=filled - start - wall))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Turn:
-    """A turn of a dataset: elements are read, then the buffers fill again.
-
-    Attributes:
-        num_elements: Elements read.
-        reading: The use of the process while they were read.
-        filling: The use of the process until the buffers were full again.
-    """
-
-    num_elements: int
-    reading: Spent
-    filling: Spent
-
-    def made_in(self, filling: Spent) -> tuple[float, float]:
-        """Returns the rate of making elements, and CPU-seconds per element.
-
-        Args:
-            filling: Time and CPU time of filling the buffers: before the turn if the
-                buffers grow, otherwise after the turn, when the buffers become as full
-                as before, even if reading did not empty them.
-        """
-        wall = filling.wall + self.reading.wall
-        cpu = filling.cpu + self.reading.cpu
-        return self.num_elements / wall, cpu / self.num_elements
+        cpu = self.meter.cpu() - cpu - reading.cpu
+        return count, reading, Spent(cpu, filled - start - reading.wall)
 
 
 def release(runners: Sequence[Runner], caches: Sequence[Cache]) -> threading.Thread:

@@ -19,7 +19,6 @@ _BUSY_GAIN = 0.1
 
 # A setting that lost all of its n rounds leaves if it is slower by this / n.
 _CLEARLY = 0.3
-_FEW = 3
 # Fewest rounds to replace the original pipeline, on a quiet and a busy host. The
 # original pipeline runs the larger number, if there is time.
 _ENOUGH, ENOUGH_BUSY = 3, 5
@@ -61,28 +60,23 @@ def _lost(mine: Turns, first: Turns) -> bool:
 def leader(turns: Mapping[str, Turns], base: str) -> str:
     """Returns the name with the highest ratio to the base, if it is 3 % faster.
 
-    After fewer than three rounds the ratio must be higher.
+    It must not be so by chance, see `Turns.beats`. After fewer than three rounds the
+    ratio must be higher.
 
     Args:
         turns: The turns of a race, all of at least one round.
         base: Name that stays if no other name is better.
     """
     ratios = {name: mine.ratio(turns[base]) for name, mine in turns.items()}
-    better = [
-        name
-        for name, mine in turns.items()
-        if name != base and ratios[name] >= _least(mine, turns[base], GAIN)
-    ]
+    better = [name for name in turns if _beats(turns[name], turns[base], GAIN)]
     return max(better, key=ratios.__getitem__, default=base)
 
 
-def _least(mine: Turns, other: Turns, least: float) -> float:
-    num_rounds = len(mine.ratios(other))
-    return least if num_rounds >= _FEW else max(least, 1 + _CLEARLY / num_rounds)
-
-
 def _beats(mine: Turns, other: Turns, least: float) -> bool:
-    return mine.beats(other, _least(mine, other, least))
+    num_rounds = len(mine.ratios(other))
+    if num_rounds < _ENOUGH:
+        least = max(least, 1 + _CLEARLY / num_rounds)
+    return mine.beats(other, least)
 
 
 def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) -> str:

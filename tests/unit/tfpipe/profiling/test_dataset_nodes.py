@@ -48,7 +48,7 @@ def test_chosen_parallelism_says_which_tensorflow_tells(monkeypatch):
         (tfpipe.Batch(2), (1, "serial")),
         (tfpipe.Prefetch(buffer_size=2), (1, "buffered")),
         (lambda d: d.map(Busy(1), num_parallel_calls=5), (5, "parallel")),
-        (lambda d: d.map(Busy(1)), (-1, "parallel")),  # tf.data makes it parallel
+        (lambda d: d.map(Busy(1)), (6, "parallel")),  # tf.data makes it parallel
         (lambda d: d.map(Sleep(1)), (1, "serial")),
         (lambda d: d.map(Sleep(1)).prefetch(1), (1, "buffered")),
         (keep_even, (1, "serial")),
@@ -57,6 +57,7 @@ def test_chosen_parallelism_says_which_tensorflow_tells(monkeypatch):
 def test_a_stage_tells_how_it_runs(stage, expected):
     before = tf.data.Dataset.range(10)
 
-    how = dataset_nodes.concurrency(stage, dataset_nodes.added(before, stage(before)))
+    added = dataset_nodes.added(before, stage(before))
+    how = dataset_nodes.concurrency(stage, added, num_threads=6)
 
     assert dataclasses.astuple(how) == expected
