@@ -203,7 +203,7 @@ def run(
     filled_before = {}
     # The turn before the first round empties the buffers.
     for name, each in runners.items():
-        if time_left() <= seconds:  # elements may take as long
+        if time_left() <= seconds:  # an element may take as long
             return turns
         filled_before[name] = track.turn(each, seconds / 2)[2]
     for round_ in range(num_rounds):
@@ -211,8 +211,7 @@ def run(
             if time_left() <= seconds:
                 return turns
             count, reading, filled = track.turn(runners[name], seconds)
-            # Buffers that do not grow become as full as before, even if reading did
-            # not empty them.
+            # Buffers that do not grow become as full as before the turn.
             filling = filled_before[name] if runners[name].grows else filled
             wall, cpu = reading.wall + filling.wall, reading.cpu + filling.cpu
             turns[name] = turns[name].and_one(count / wall, cpu / count)

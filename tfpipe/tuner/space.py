@@ -1,7 +1,7 @@
 """The settings that a tuner may choose from, within budgets.
 
 In: a pipeline, the size of its batches, and a budget. Out: `Setting`s: all knobs left
-to AUTOTUNE, or the most calls, with a cache or without; and the memory that they hold.
+to AUTOTUNE, or the most calls, with a cache or without; and the memory of a setting.
 """
 
 import dataclasses
@@ -211,8 +211,8 @@ def held_bytes(
 ) -> int:
     """Returns the most bytes in the buffers beside a cache.
 
-    These are two windows of encoded records, an example or a batch for each call of
-    each map, and two batches ahead.
+    The buffers hold two windows of encoded records, an example or a batch for each call
+    of each map, and two batches ahead.
 
     Args:
         pipeline: The pipeline without tuning, see `opened`.

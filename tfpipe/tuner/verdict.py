@@ -60,8 +60,8 @@ def _lost(mine: Turns, first: Turns) -> bool:
 def leader(turns: Mapping[str, Turns], base: str) -> str:
     """Returns the name with the highest ratio to the base, if it is 3 % faster.
 
-    It must not be so by chance, see `Turns.beats`. After fewer than three rounds the
-    ratio must be higher.
+    Chance must not explain the gain, see `Turns.beats`. After fewer than three rounds
+    the ratio must be higher.
 
     Args:
         turns: The turns of a race, all of at least one round.
