@@ -85,7 +85,7 @@ class TableReader(Columns, Reader):
         key = index.digest(json.dumps(state, sort_keys=True))
         folder = spool.folder_in(workspace, key)
         is_known = all(each.states() for each in sources.values())
-        if not is_known and (folder / scan.ROWS_NAME).exists():
+        if not is_known and (folder / spool.ROWS_NAME).exists():
             print(
                 f"Going on with the rows of {source.shown} that an earlier start of "
                 f"this command read. If they were changed since, remove "

@@ -39,8 +39,7 @@ from tfpipe.shards.sql import (
 if TYPE_CHECKING:
     import duckdb
 
-ROWS_NAME = "rows.parquet"
-# Another number for other columns of `rows.parquet`: an older file is not used then.
+# Another number for other columns of the file of rows: an older file is not used then.
 ROWS_VERSION = 5
 INPUT = "input"
 # Column of DuckDB beside the columns of a table.
@@ -81,7 +80,7 @@ def scan(
     read. The folder gets the Parquet file and the bytes of images. After a query the
     connection reads the Parquet file alone.
     """
-    path, copies = folder / ROWS_NAME, folder / "copies"
+    path, copies = folder / spool.ROWS_NAME, folder / "copies"
     if path.exists():
         return path
     part = path.with_suffix(".part")

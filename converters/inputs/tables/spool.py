@@ -20,6 +20,9 @@ from converters.inputs.reader import Workspace
 from tfpipe.location import atomic
 
 IMAGES_NAME = "images"
+# The values of the rows: the file says that the folder is whole, so it comes last and
+# goes first.
+ROWS_NAME = "rows.parquet"
 PREFIX = ".table-"
 _LOCK_NAME = "table.lock"
 # After a block of 16 MB was freed, the C library keeps smaller blocks for reuse.
@@ -145,4 +148,6 @@ def remove(work_dir: pathlib.Path) -> None:
     """Removes the folders of all tables without a reader."""
     for folder in work_dir.glob(f"{PREFIX}*"):
         if not locks.is_held(folder / _LOCK_NAME):
+            with contextlib.suppress(OSError):
+                (folder / ROWS_NAME).unlink()
             shutil.rmtree(folder, ignore_errors=True)
