@@ -175,10 +175,16 @@ class Directory:
                 _create(folder, content)
             store = next(s for s in self._stores() if s.folder == folder)
             if is_alone := not store.users.are_there():
-                _forget_wrong(store)
+                # The data set may have been repaired.
+                for piece in np.flatnonzero(store.marks == stores.WRONG).tolist():
+                    store.drop(piece)
             store.settle()
             if before is not None and before.was_replaced(store):
-                self._say_replaced(before)
+                lines.say(
+                    f"{before.location.shown} was replaced since {before.folder} was "
+                    f"filled: {index.INDEX_NAME} lists other shards for "
+                    f"{before.split}. They are fetched, and the old ones make room."
+                )
             if store.settle_tags(content, is_alone=is_alone):
                 metadata.say_copied(content.location.shown, "the cache was filled")
             os.utime(folder / "manifest.json")
@@ -192,13 +198,6 @@ class Directory:
         key = content.location, content.split
         own = (s for s in self._stores() if (s.location, s.split) == key)
         return max(own, key=last_opened, default=None)
-
-    def _say_replaced(self, before: PieceStore) -> None:
-        lines.say(
-            f"{before.location.shown} was replaced since {before.folder} was filled: "
-            f"{index.INDEX_NAME} lists other shards for {before.split}. They are "
-            "fetched, and the old ones make room."
-        )
 
     def _name(self, content: SplitContent, folder: pathlib.Path) -> None:
         """Names a store of version 1, where another digest was the name."""
@@ -279,22 +278,18 @@ class Directory:
                 pieces with a later next use, and the request ends at the first piece
                 without room.
         """
-        return self._if_writable(
-            lambda: self._reserve(store, pieces, ahead=ahead),
-            Granted([], [*pieces], []),
-        )
 
-    def _reserve(
-        self, store: PieceStore, pieces: Iterable[int], *, ahead: bool
-    ) -> Granted:
-        granted = Granted([], [], [])
-        try:
-            self._grant(granted, store, pieces, ahead=ahead)
-        except BaseException:
-            for piece in granted.pieces:  # now as those of a killed process
-                store.unclaim(piece)
-            raise
-        return granted
+        def work() -> Granted:
+            granted = Granted([], [], [])
+            try:
+                self._grant(granted, store, pieces, ahead=ahead)
+            except BaseException:
+                for piece in granted.pieces:  # now as those of a killed process
+                    store.unclaim(piece)
+                raise
+            return granted
+
+        return self._if_writable(work, Granted([], [*pieces], []))
 
     def _grant(
         self, granted: Granted, store: PieceStore, pieces: Iterable[int], *, ahead: bool
@@ -331,8 +326,14 @@ class Directory:
 
     def give_up(self, store: PieceStore, piece: int) -> None:
         """Ends the claim of a piece after its fetch or write failed."""
+
+        def work() -> None:
+            if store.has_claim(piece):  # a store made again has no claims
+                store.drop(piece)
+                store.unclaim(piece)
+
         try:
-            self._under_lock(lambda: _give_up(store, piece))
+            self._under_lock(work)
         except OSError:
             store.unclaim(piece)  # as if the process was killed
 
@@ -396,12 +397,6 @@ class Directory:
         return stores_now
 
 
-def _give_up(store: PieceStore, piece: int) -> None:
-    if store.has_claim(piece):  # a store made again has no claims
-        store.drop(piece)
-        store.unclaim(piece)
-
-
 def _is_readable(store: PieceStore, piece: int) -> bool:
     """Returns whether the file of a piece can be read on.
 
@@ -463,12 +458,6 @@ def _clean(path: pathlib.Path, all_stores: list[PieceStore]) -> None:
     for store in all_stores:
         if not store.users.are_there() and not store.num_bytes():
             shutil.rmtree(store.folder)
-
-
-def _forget_wrong(store: PieceStore) -> None:
-    """Drops pieces with a wrong digest: the data set may have been repaired."""
-    for piece in np.flatnonzero(store.marks == stores.WRONG).tolist():
-        store.drop(piece)
 
 
 def _prepare(path: pathlib.Path) -> None:

@@ -96,10 +96,6 @@ class Wishes:
         on_its_way = piece in self._claiming or piece in self._in_flight
         return on_its_way or piece in self.in_memory
 
-    def _is_wanted(self, piece: int) -> bool:
-        """Whether a reader waits for a piece that is not on its way."""
-        return bool(self._awaited[piece]) and not self._has(piece)
-
     def set_ahead(self, reader: int, pieces: Sequence[int]) -> None:
         """Sets the pieces that a reader uses next, in the order of use."""
         with self._lock:
@@ -162,7 +158,13 @@ class Wishes:
             self._claiming = []
             # A task with room holds a claim until the task is run. An older task may
             # have ended its own claim and not be done yet.
-            new = [t for t in tasks if t.has_room or self._is_wanted(t.piece)]
+            # One without room is for a reader that waits for it.
+            new = [
+                task
+                for task in tasks
+                if task.has_room
+                or (self._awaited[task.piece] and not self._has(task.piece))
+            ]
             self._tasks.extend(new)
             now = time.monotonic()
             self._in_flight.update((task.piece, now) for task in new)

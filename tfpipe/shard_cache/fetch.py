@@ -11,7 +11,6 @@ import random
 import threading
 import time
 
-import numpy as np
 import xxhash
 
 from tfpipe import errors
@@ -22,7 +21,6 @@ from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.pieces import Pieces
 from tfpipe.shard_cache.shared import SharedPieces
 from tfpipe.shard_cache.store import PieceStore
-from tfpipe.shards.records import Ints
 
 # After so many equal wrong answers, the store has the wrong bytes on its own disks.
 _NUM_EQUAL_ANSWERS = 3
@@ -59,7 +57,7 @@ class Fetcher:
         shared: SharedPieces | None = None,
     ) -> None:
         self._files, self.directory, self.store = files, directory, store
-        self.pieces, self._shared = pieces, shared
+        self.pieces, self.shared = pieces, shared
         self.num_connections = num_connections
         self.replaced, self.time_limit = version.replaced, files.time_limit
         self._lock = threading.Lock()
@@ -85,19 +83,19 @@ class Fetcher:
         end = time.monotonic() + self.time_limit
         if not is_anew and (copy := self._copy(piece)) is not None:
             return copy, stores.PRESENT
-        if self._shared is None:
+        if self.shared is None:
             return self._from_store(piece, end)
-        answer = None if is_anew else self._shared.find(piece)
+        answer = None if is_anew else self.shared.find(piece)
         if isinstance(answer, memoryview):
             with self._lock:
                 self.counts["bytes_from_shared"] += len(answer)
             return answer, stores.PRESENT
         with contextlib.ExitStack() as stack:
             if answer is not None:
-                stack.callback(self._shared.release, answer)
+                stack.callback(self.shared.release, answer)
             content, mark = self._from_store(piece, end)
             if mark == stores.PRESENT and (is_anew or answer is not None):
-                self._shared.publish(piece, content, answer)
+                self.shared.publish(piece, content, answer)
             return content, mark
 
     def _copy(self, piece: int) -> memoryview | None:
@@ -109,14 +107,6 @@ class Fetcher:
             if copy and not cuts.fault(copy, self.pieces.record_sizes(piece)):
                 return copy
         return None
-
-    def not_shared(self, pieces: Ints) -> Ints:
-        """Returns the pieces yet to be brought into the shared folder."""
-        if self._shared is None:
-            return pieces[:0]
-        lacks = [self._shared.lacks(piece) for piece in pieces.tolist()]
-        missing: Ints = pieces[np.array(lacks, bool)]
-        return missing
 
     def _from_store(self, piece: int, end: float) -> tuple[memoryview, int]:
         """Returns the bytes and the mark of a piece; the store is asked until `end`."""
@@ -201,11 +191,11 @@ class Fetcher:
     def end(self) -> None:
         """Ends all waits."""
         self.ended.set()
-        if self._shared is not None:
-            self._shared.ended.set()
+        if self.shared is not None:
+            self.shared.ended.set()
 
     def close(self) -> None:
         """Ends all waits and all leases."""
         self.end()
-        if self._shared is not None:
-            self._shared.close()
+        if self.shared is not None:
+            self.shared.close()

@@ -194,9 +194,10 @@ class OpenCache:
 
     def _share(self, pieces: Ints) -> Iterator[None]:
         """Brings the pieces without room here into the shared folder."""
-        missing = self._fetcher.not_shared(
-            pieces[self.store.marks[pieces] < stores.PRESENT]
-        )
+        if (shared := self._fetcher.shared) is None:
+            return
+        absent = pieces[self.store.marks[pieces] < stores.PRESENT].tolist()
+        missing = np.array([piece for piece in absent if shared.lacks(piece)], np.int64)
         for first in range(0, len(missing), _SHARED_AT_ONCE):
             self.downloader.require(missing[first : first + _SHARED_AT_ONCE])
             yield
@@ -219,11 +220,6 @@ class OpenCache:
         begin = int(self.pieces.byte_offsets[record] - self.pieces.start[piece])
         index = record - int(self.pieces.first[piece])
         return None if content is None else bytes(content[begin:][: sizes[index]])
-
-    def _bytes_of(self, piece: int) -> memoryview:
-        """Returns the bytes of a piece, whether it is damaged in the store or not."""
-        content = self._right_bytes(piece)
-        return self._fetcher.download(piece)[0] if content is None else content
 
     def _right_bytes(self, piece: int) -> memoryview | None:
         """Returns the bytes of a piece; None if the store itself has it damaged."""
@@ -272,7 +268,9 @@ class OpenCache:
             extents = np.unique(wanted.extent[np.isin(wanted.piece, [*memory])])
             for part in np.flatnonzero(np.isin(wanted.extent, extents)).tolist():
                 piece, extent = int(wanted.piece[part]), int(wanted.extent[part])
-                content = memory.get(piece) or self._bytes_of(piece)
+                content = memory.get(piece) or self._right_bytes(piece)
+                if content is None:  # damaged in the store
+                    content = self._fetcher.download(piece)[0]
                 shard = int(wanted.shard[extent])
                 in_memory.add(shard, int(self.pieces.start[piece]), content)
                 paths[extent] = in_memory.path(shard)
@@ -448,16 +446,12 @@ class Reader:
         self._in_memory.append(MemoryFiles())
         try:
             return self._cache.local_paths(wanted, self._in_memory[-1])
-        except BaseException:
-            self._take_back()
+        except BaseException:  # the window did not come: its hand-out is undone
+            self._in_memory.pop().close()
+            self._num_held -= 1
+            pieces = self._plan.windows[self._num_held].pieces
+            self._bytes.appendleft(int(self._costs[pieces].sum()))
             raise
-
-    def _take_back(self) -> None:
-        """Undoes the hand-out of a window that did not come."""
-        self._in_memory.pop().close()
-        self._num_held -= 1
-        pieces = self._plan.windows[self._num_held].pieces
-        self._bytes.appendleft(int(self._costs[pieces].sum()))
 
     def _hand_out(self, pieces: Ints, num_records: int) -> None:
         """Pins a window and the next window, and plans more windows."""

@@ -12,7 +12,6 @@ import itertools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -30,11 +29,8 @@ _MOST_SHARDS, _NUM_THREADS = 256, 4
 _GATHERING_SECONDS = 0.1
 
 
-class _Whole(NamedTuple):
-    """A whole shard, and whether its bytes are known to have the index's digest."""
-
-    shard: int
-    is_right: bool
+# A whole shard, and whether its bytes are known to have the index's digest.
+_Whole = tuple[int, bool]
 
 
 class Digests:
@@ -133,7 +129,7 @@ class Publisher:
             is_right = self._digests.take(shard) == self._store.shards[shard].digest
             with self._lock:
                 self._num_left += 1
-            self._shards.put(_Whole(shard, is_right))
+            self._shards.put((shard, is_right))
 
     def are_left(self, seconds: float) -> bool:
         """Returns whether shards are yet to be published; waits, and gathers no more.
@@ -161,11 +157,11 @@ class Publisher:
                     if not self._fetcher.ended.is_set():
                         self._publish(shards, threads)
                 except Exception as error:
-                    names = [self._store.shards[each.shard].name for each in shards]
+                    name = self._store.shards[shards[0][0]].name
                     code = error.errno if isinstance(error, OSError) else None
                     why = f"{error}. {disk.remedy(code)}" if code else str(error)
                     self._fetcher.directory.lines.say_once(
-                        f"{names[0]} is not published: {why}"
+                        f"{name} is not published: {why}"
                     )
                 finally:
                     with self._lock:
@@ -207,29 +203,21 @@ class Publisher:
         A shard with another digest is fetched again. If the digest stays wrong, its
         pieces are marked as wrong.
         """
-        right = list({each.shard for each in shards if each.is_right})
-        unknown = [each.shard for each in shards if each.shard not in right]
+        right = list({shard for shard, is_right in shards if is_right})
+        unknown = [shard for shard, _ in shards if shard not in right]
         with self._claimed(unknown) as claimed:
             are_right = [*threads.map(self._is_right, claimed)]
             right += itertools.compress(claimed, are_right)
             if right:
                 disk.bring_to_disk([self._store.path(shard) for shard in right])
-                self._mark(right, threads)
+                # Made without the lock: a busy disk makes each of the files wait.
+                list(threads.map(self._store.mark_published, right))
+                with self._directory.locked():
+                    for shard in right:
+                        if not self._has_all(shard):  # a piece was evicted meanwhile
+                            self._store.published(shard).unlink(missing_ok=True)
             for shard in set(claimed) - set(right):
                 self._publish_again(shard)
-
-    def _mark(
-        self, shards: Sequence[int], threads: concurrent.futures.ThreadPoolExecutor
-    ) -> None:
-        """Marks shards as published, except where a piece was evicted meanwhile.
-
-        The files are made without the lock: a busy disk makes each of them wait.
-        """
-        list(threads.map(self._store.mark_published, shards))
-        with self._directory.locked():
-            for shard in shards:
-                if not self._has_all(shard):
-                    self._store.published(shard).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _claimed(self, shards: Sequence[int]) -> Iterator[list[int]]:

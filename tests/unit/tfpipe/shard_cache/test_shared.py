@@ -276,7 +276,7 @@ def test_pieces_of_a_dead_host_are_taken_over(host, made, tmp_path, monkeypatch)
     monkeypatch.setattr(leases, "STALE_SECONDS", 0.05)
     cache = host()
     for piece in range(len(cache.pieces)):
-        path = cache._fetcher._shared.path(piece)
+        path = cache._fetcher.shared.path(piece)
         path.parent.mkdir(exist_ok=True)
         path.with_suffix(".lease").write_text(f"{'0' * 32} 5\n")
         path.with_name(f"{piece}.lease.{'0' * 32}.part").write_text("x")
