@@ -14,9 +14,6 @@ The C library that `python -m tfpipe.native` builds does the work; it keeps no s
 between calls, so that threads may share it.
 """
 
-import ctypes
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 from converters.images.policy import Policy
@@ -65,7 +62,7 @@ def rewrite(encoded: bytes) -> Recoded:
         ValueError: If the library is not built or does not load.
         MemoryError: If its coefficients do not fit into memory.
     """
-    return _recode(_library().tfpipe_rewrite, encoded)
+    return _recode(encoded, "rewrite")
 
 
 def turn(encoded: bytes, orientation: int) -> Recoded:
@@ -84,7 +81,7 @@ def turn(encoded: bytes, orientation: int) -> Recoded:
     """
     if not 1 <= orientation <= 8:
         raise ValueError(f"orientation must be 1 to 8, got {orientation}.")
-    return _recode(_library().tfpipe_turn, encoded, orientation)
+    return _recode(encoded, "turn", orientation)
 
 
 def vary(encoded: bytes, *, seed: int, mirror: bool) -> Recoded:
@@ -99,26 +96,12 @@ def vary(encoded: bytes, *, seed: int, mirror: bool) -> Recoded:
     """
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed must be 0 to 2 ** 64 - 1, got {seed}.")
-    return _recode(_library().tfpipe_vary, encoded, seed, int(mirror))
+    return _recode(encoded, "vary", seed, int(mirror))
 
 
-def _recode(
-    function: Callable[..., bytes | None], encoded: bytes, *arguments: int
-) -> Recoded:
-    made, size = ctypes.c_void_p(), ctypes.c_size_t()
-    left = function(
-        encoded, len(encoded), *arguments, ctypes.byref(made), ctypes.byref(size)
+def _recode(encoded: bytes, name: str, *values: int) -> Recoded:
+    needing = "Rewriting a JPEG needs"
+    result, left = libraries.made_of(
+        encoded, f"tfpipe_{name}", *values, needing=needing
     )
-    if left == b"no_memory":
-        raise MemoryError(f"a JPEG of {len(encoded)} bytes does not fit into memory")
-    if left is not None:
-        return Recoded(encoded, left.decode())
-    try:
-        return Recoded(ctypes.string_at(made, size.value), "")
-    finally:
-        _library().tfpipe_free(made)
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return libraries.load_rewrite_library("Rewriting a JPEG needs")
+    return Recoded(encoded if left else result, left)

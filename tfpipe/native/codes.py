@@ -6,7 +6,6 @@ read without their values, in a third of a millisecond. Imports no TensorFlow.
 """
 
 import ctypes
-import functools
 from typing import Literal, NamedTuple, cast
 
 from tfpipe.native import libraries
@@ -39,15 +38,11 @@ def check(jpeg: bytes) -> Verdict:
         MemoryError: If there is not enough memory.
     """
     message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-    word = _library().tfpipe_check(jpeg, len(jpeg), message)
+    library = libraries.functions("Checking the codes of a JPEG needs")
+    word = library.tfpipe_check(jpeg, len(jpeg), message)
     if word is None:
         return Verdict("sound", "")
     if word == b"no_memory":
         raise MemoryError(f"no memory to check the codes of {len(jpeg)} bytes")
     known = cast(Literal["corrupt", "failed"], word.decode())
     return Verdict(known, message.value.decode(errors="replace"))
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return libraries.load_rewrite_library("Checking the codes of a JPEG needs")

@@ -155,16 +155,13 @@ def _read_places(path: pathlib.Path) -> "npt.NDArray[np.uint64]":
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(_HEAD)
-        rest = file.read(8 * _num_places(head, size))
+        # At most as many places as have room.
+        count = min(int.from_bytes(head[8:_HEAD], "little") + 1, size // 8)
+        rest = file.read(8 * count)
     try:
         return _places(head + rest, size)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _num_places(head: bytes, size: int) -> int:
-    """Returns how many places stand in the file; at most as many as have room."""
-    return min(int.from_bytes(head[8:_HEAD], "little") + 1, size // 8)
 
 
 def _places(content: bytes, size: int) -> "npt.NDArray[np.uint64]":

@@ -5,11 +5,11 @@ with the JPEG. The native op then starts near the crop box and does not read the
 above it and beside it. `src/entry_points.h` describes the table. Imports no TensorFlow.
 """
 
-import ctypes
-import functools
 from typing import NamedTuple
 
 from tfpipe.native import libraries
+
+_NEEDING = "Entry points need"
 
 
 class EntryPointTable(NamedTuple):
@@ -36,24 +36,14 @@ def find(encoded: bytes, *, distance: int = 0) -> EntryPointTable:
             distance. A table takes about 6 bytes an entry point.
 
     Raises:
-        ValueError: If `distance` is out of range, or the library is not built or does
-            not load; says what to do.
+        ValueError: If `distance` is out of range, and as `libraries.made_of`.
         MemoryError: If there is not enough memory.
     """
     if not 0 <= distance < 1 << 29:
         raise ValueError(f"distance must be 0 to 2 ** 29 - 1 bytes, got {distance}.")
-    table, size = ctypes.c_void_p(), ctypes.c_size_t()
-    reason = _library().tfpipe_find_entry_points(
-        encoded, len(encoded), distance, ctypes.byref(table), ctypes.byref(size)
-    )
-    if reason == b"no_memory":
-        raise MemoryError(f"no memory for the entry points of {len(encoded)} bytes")
-    if reason is not None:
-        return EntryPointTable(b"", reason.decode())
-    try:
-        return EntryPointTable(ctypes.string_at(table, size.value), "")
-    finally:
-        _library().tfpipe_free(table)
+    function = "tfpipe_find_entry_points"
+    table = libraries.made_of(encoded, function, distance, needing=_NEEDING)
+    return EntryPointTable(*table)
 
 
 def require() -> None:
@@ -62,9 +52,4 @@ def require() -> None:
     Raises:
         ValueError: If the library is not built or does not load; says what to do.
     """
-    _library()
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return libraries.load_rewrite_library("Entry points need")
+    libraries.functions(_NEEDING)

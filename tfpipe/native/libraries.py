@@ -166,6 +166,43 @@ def load_rewrite_library(needing: str) -> ctypes.CDLL:
         ) from error
 
 
+@functools.cache  # is asked for each image; an error is not cached
+def functions(needing: str) -> ctypes.CDLL:
+    """Returns the library, loaded once; see `load_rewrite_library`."""
+    return load_rewrite_library(needing)
+
+
+def made_of(
+    jpeg: bytes, function: str, *values: int, needing: str
+) -> tuple[bytes, str]:
+    """Makes bytes of a JPEG by a function of the library.
+
+    Args:
+        jpeg: The JPEG.
+        function: Name of the function, see `rewrite.h`.
+        values: Arguments between the JPEG and the result.
+        needing: See `load_rewrite_library`.
+
+    Returns:
+        The bytes and ""; or b"" and the reason why the function refuses the JPEG.
+
+    Raises:
+        ValueError: If the library is not built or does not load; says what to do.
+        MemoryError: If there is not enough memory.
+    """
+    library, result, size = functions(needing), ctypes.c_void_p(), ctypes.c_size_t()
+    ends = ctypes.byref(result), ctypes.byref(size)
+    reason = getattr(library, function)(jpeg, len(jpeg), *values, *ends)
+    if reason == b"no_memory":
+        raise MemoryError(f"a JPEG of {len(jpeg)} bytes does not fit into memory")
+    if reason is not None:
+        return b"", reason.decode()
+    try:
+        return ctypes.string_at(result, size.value), ""
+    finally:
+        library.tfpipe_free(result)
+
+
 @functools.cache  # is asked for each image
 def is_built() -> bool:
     """Whether the library of the converters is built and loads on this machine."""

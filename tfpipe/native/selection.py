@@ -41,7 +41,10 @@ def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
         return "stock"
     module, reason = op.load()
     if module is None and os.environ.get(BUILDS) != "0":
-        reason = _built()
+        try:
+            reason = _build_once(op.library())
+        except OSError as error:
+            reason = str(error)
     if not reason:
         return "native"
     if crop_op == "native":
@@ -56,16 +59,9 @@ def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
     return "stock"
 
 
-def _built() -> str:
-    """Builds the op; returns why it cannot be used all the same, or an empty text."""
-    try:
-        return _build_once(op.library())
-    except OSError as error:
-        return str(error)
-
-
 @functools.cache  # a build that failed is not tried for each crop
 def _build_once(path: pathlib.Path) -> str:
+    """Builds the op; returns why it cannot be used all the same, or an empty text."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _alone(path):
