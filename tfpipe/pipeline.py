@@ -13,7 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import at_exit, errors
-from tfpipe.consumers import classes, for_keras, numpy_batches
+from tfpipe.consumers import classes, for_keras
 from tfpipe.consumers.for_keras import ClassWeights, DeviceOps
 from tfpipe.consumers.numpy_batches import NumpyBatches
 from tfpipe.consumers.reminder import Reminder
@@ -279,12 +279,12 @@ class Pipeline:
         Raises:
             ValueError: If an argument is wrong.
         """
-        if apply_device_ops is None:
-            return NumpyBatches(self.build, writable, build_arguments)
-        is_applied = errors.require_bool("", "apply_device_ops", apply_device_ops)
-        self._reminder.settle()
-        build = numpy_batches.on_host(self.build, self.device_ops if is_applied else ())
-        return NumpyBatches(build, writable, build_arguments)
+        ops: Sequence[Any] = ()
+        if apply_device_ops is not None:
+            if errors.require_bool("", "apply_device_ops", apply_device_ops):
+                ops = self.device_ops
+            self._reminder.settle()
+        return NumpyBatches(self.build, writable, build_arguments, ops)
 
     @property
     def steps_per_epoch(self) -> int:

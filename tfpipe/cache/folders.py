@@ -177,29 +177,21 @@ def _last_opened(folder: pathlib.Path) -> float:
     return manifest.stat().st_mtime if manifest.exists() else 0.0
 
 
-def _manifest_of_another(folder: pathlib.Path) -> dict[str, Any] | None:
-    try:
-        return _manifest(folder)
-    except OSError:
-        return None
-
-
 def _num_bytes(folder: pathlib.Path) -> int:
-    manifest = _manifest_of_another(folder)
-    if manifest is not None:
-        return int(manifest["num_bytes"])
+    with contextlib.suppress(OSError):  # of another store
+        if (manifest := _manifest(folder)) is not None:
+            return int(manifest["num_bytes"])
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _explain(directory: pathlib.Path, content: CacheContent) -> None:
     """Prints how the existing stores differ from the wanted store."""
     for other in _others(directory, content):
-        manifest = _manifest_of_another(other)
-        if manifest is None:
-            continue
-        kept, wanted = manifest["content"], content.document()
-        keys = [key for key in wanted if kept.get(key) != wanted[key]]
-        _say(f"{other} does not fit: it was made with other {', '.join(keys)}.")
+        with contextlib.suppress(OSError):
+            if (manifest := _manifest(other)) is not None:
+                kept, wanted = manifest["content"], content.document()
+                keys = [key for key in wanted if kept.get(key) != wanted[key]]
+                _say(f"{other} does not fit: it was made with other {', '.join(keys)}.")
 
 
 def _make_room(

@@ -169,7 +169,15 @@ class Cache:
     ) -> store.RecordStore:
         content = _content(source, ops, spec)
         if content.fingerprint not in self._stores:
-            opened = _open_anew(self, content, ops)
+            if self.directory is not None:
+                cacheable.require_telling(ops)
+                with disk.advised(self.directory):
+                    opened: store.RecordStore = folders.open_store(
+                        self.directory, content, max_bytes=self.max_bytes
+                    )
+            else:
+                _require_ram(content.num_bytes, self.max_bytes)
+                opened = store.RamStore(content.features, content.num_records)
             self._stores[content.fingerprint] = (opened, ops)
             # Only a folder may hold records already; a store in RAM is empty here.
             if source.rank == 0 and self.directory is not None:
@@ -177,51 +185,31 @@ class Cache:
         return self._stores[content.fingerprint][0]
 
 
-def _open_anew(
-    cache: Cache, content: folders.CacheContent, ops: Sequence[Op]
-) -> store.RecordStore:
-    """Opens the store of a cache: an empty one in RAM, or a folder as it is filled.
-
-    Raises:
-        ValueError: If the store does not fit, or the text of an op does not say what
-            the op does.
-        OSError: If the disk has not enough space.
-    """
-    if cache.directory is not None:
-        cacheable.require_telling(ops)
-        with disk.advised(cache.directory):
-            return folders.open_store(
-                cache.directory, content, max_bytes=cache.max_bytes
-            )
-    need, left = content.num_bytes, host.ram_left()
-    if cache.max_bytes is not None and need > cache.max_bytes:
+def _require_ram(need: int, max_bytes: int | None) -> None:
+    if max_bytes is not None and need > max_bytes:
         raise ValueError(
-            f"Cache.max_bytes must be >= {need} for this cache, got {cache.max_bytes}."
+            f"Cache.max_bytes must be >= {need} for this cache, got {max_bytes}."
         )
-    if need > left:
+    if need > (left := host.ram_left()):
         raise ValueError(
             f"The cache needs {need} bytes of memory in this process, there are "
             f'{left}. Use Cache("disk", DIRECTORY), or a smaller image_size.'
         )
-    return store.RamStore(content.features, content.num_records)
 
 
 def _content(
     source: TFRecordSource, ops: Sequence[Op], spec: Example
 ) -> folders.CacheContent:
+    string_bytes = sum(shard.num_bytes for shard in source.shards)
+    if source.record_numbers is not None:
+        sizes = source.split_index.spans.num_bytes(source.record_numbers)
+        string_bytes = int(sizes.sum())
     return folders.CacheContent(
         made_of=_made_of(source, ops),
         features=features(spec),
         num_records=source.order.num_records,
-        string_bytes=_string_bytes(source),
+        string_bytes=string_bytes,
     )
-
-
-def _string_bytes(source: TFRecordSource) -> int:
-    """Returns the most bytes of a string of all records together."""
-    if source.record_numbers is None:
-        return sum(shard.num_bytes for shard in source.shards)
-    return int(source.split_index.spans.num_bytes(source.record_numbers).sum())
 
 
 def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, list[Op]]:

@@ -4,7 +4,6 @@ In: a function that builds datasets, and the arguments of `Pipeline.build`. Out:
 iterable with a length; every iteration is the next epoch.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -33,6 +32,7 @@ class NumpyBatches:
             batch to memory once more takes time. Otherwise an array is the memory of
             the tensor.
         arguments: The arguments of `build`.
+        ops: Callables batch -> batch to apply on the host.
 
     Raises:
         ValueError: If an argument is wrong.
@@ -43,11 +43,12 @@ class NumpyBatches:
         build: Callable[..., tf.data.Dataset],
         writable: bool,
         arguments: dict[str, Any],
+        ops: Sequence[Callable[[Any], Any]],
     ) -> None:
         self._writable = errors.require_bool("", "writable", writable)
-        self._build = build
-        self._arguments = arguments
-        self._built: tf.data.Dataset | None = build(**arguments)
+        self._build, self._arguments, self._ops = build, arguments, ops
+        self._built: tf.data.Dataset | None = None
+        self._built = self._dataset()
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_built": None}  # the copy builds a dataset of its own
@@ -81,28 +82,16 @@ class NumpyBatches:
 
     def _dataset(self) -> tf.data.Dataset:
         """Returns the dataset of the next iteration, built at most once."""
-        return self._build(**self._arguments) if self._built is None else self._built
+        if self._built is not None:
+            return self._built
+        ops, dataset = self._ops, self._build(**self._arguments)
 
+        def applied(batch: Any) -> Any:
+            for op in as_they_are(ops):
+                batch = op(batch)
+            return batch
 
-def on_host(
-    build: Callable[..., tf.data.Dataset], ops: Sequence[Callable[[Any], Any]]
-) -> Callable[..., tf.data.Dataset]:
-    """Returns a function that builds the same datasets, after some ops on a batch."""
-
-    return functools.partial(_on_host, build, tuple(ops)) if ops else build
-
-
-def _on_host(
-    build: Callable[..., tf.data.Dataset],
-    ops: Sequence[Callable[[Any], Any]],
-    **arguments: Any,
-) -> tf.data.Dataset:
-    def applied(batch: Any) -> Any:
-        for op in as_they_are(ops):
-            batch = op(batch)
-        return batch
-
-    return build(**arguments).map(as_it_is(applied)).prefetch(1)
+        return dataset.map(as_it_is(applied)).prefetch(1) if ops else dataset
 
 
 def _after(

@@ -43,9 +43,9 @@ def _pixels(op: object, example: Example) -> tf.Tensor:
     return image
 
 
-def _settle_fill(op: object, fill: Sequence[int]) -> None:
+def _settle_fill(op: "Cutout | RandomErasing") -> None:
     values = errors.require_numbers(
-        op, "fill", fill, count=3, whole=True, least=0, most=255
+        op, "fill", op.fill, count=3, whole=True, least=0, most=255
     )
     errors.settle(op, "fill", values)
 
@@ -295,7 +295,7 @@ class Cutout:
 
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["size"], least=1)
-        _settle_fill(self, self.fill)
+        _settle_fill(self)
 
     def __call__(self, example: Example) -> Example:
         image = _pixels(self, example)
@@ -362,7 +362,7 @@ class RandomErasing:
         errors.settle_range(self, "area", above=0, most=1)
         errors.settle_range(self, "ratio", above=0)
         if self.fill is not None:
-            _settle_fill(self, self.fill)
+            _settle_fill(self)
 
     def __call__(self, example: Example) -> Example:
         image = _pixels(self, example)

@@ -339,16 +339,12 @@ def crop_image(
         encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.
             PNG as well: only the stock ops decode PNG, always as a whole.
         crop_box: int32 [4] or [n, 4], top, left, height, width in pixels of the image.
-        image_size: Height and width of the result in pixels: a number for a square, or
-            (height, width).
+        image_size, normalize, layout, jpeg_only: See `Crop`.
         flip: bool [] or [n], whether to mirror the result left to right.
         quality: "fast" or "exact".
         dtype: "uint8", rounded to even, or "float32" or "bfloat16", not rounded.
-        normalize: Normalization of float values, done in the same pass.
-        layout: "NHWC" or "NCHW".
         crop_op: "auto", "native" or "stock", see `native.selection.resolve`. The pixels
             are the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
-        jpeg_only: Whether PNG is refused.
         entry_points: string [] or [n], the results of `native.entry_points.find`, or
             empty strings. The native op then reaches the crop box sooner. The pixels
             are the same; a table with damage or of another image is ignored.

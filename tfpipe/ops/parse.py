@@ -125,7 +125,7 @@ class Parse:
             or_none = name in ("height_key", "width_key")
             errors.require_kind(self, name, getattr(self, name), str, or_none=or_none)
         keys = (self.image_key, self.label_key, self.height_key, self.width_key)
-        extra = _settled(self, self.extra, (*keys, *_NAMES))
+        extra = _settled(self.extra, (*keys, *_NAMES))
         errors.settle(self, "extra", extra)
         if self.image_key == self.label_key:
             raise ValueError(
@@ -392,11 +392,10 @@ def _label(op: Parse, label: Any, record_id: tf.Tensor) -> tf.Tensor:
     return labels.rows(label, record_id, **change, num_classes=op.num_classes)
 
 
-def _settled(of: object, extra: Any, taken: Iterable[str | None]) -> tuple[Any, ...]:
+def _settled(extra: Any, taken: Iterable[str | None]) -> tuple[Any, ...]:
     """Returns the specs of extra features as pairs that can be compared and hashed.
 
     Args:
-        of: The op, for errors.
         extra: Mapping from a key to a `tf.io.FixedLenFeature`, to a dtype, or to
             (dtype, shape); or the result of an earlier call.
         taken: Keys and names that extra features must not have.
@@ -407,21 +406,20 @@ def _settled(of: object, extra: Any, taken: Iterable[str | None]) -> tuple[Any, 
     Raises:
         ValueError: If a key is taken, or a spec is none of these.
     """
-    name = type(of).__name__
     try:
         pairs = [(key, _spec(spec)) for key, spec in dict(extra).items()]
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name}.extra must be a dict from the key of a feature to a "
+            "Parse.extra must be a dict from the key of a feature to a "
             "tf.io.FixedLenFeature, a dtype, or (dtype, shape), with the dtype string, "
             f"int64 or float32, got {extra!r}: {error}. A batch needs one shape for "
             "each feature."
         ) from None
     for key, _ in pairs:
-        errors.require_kind(of, "extra", key, str)
+        errors.require_kind("Parse", "extra", key, str)
         if key in {*taken}:
             raise ValueError(
-                f"{name}.extra must not name {key!r}: a feature of the example has "
+                f"Parse.extra must not name {key!r}: a feature of the example has "
                 "that key or name."
             )
     return tuple(pairs)

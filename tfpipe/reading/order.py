@@ -221,7 +221,8 @@ class Order:
 
     def windows(self, rank: int, begin: EpochPosition) -> range:
         """Returns the indices of the windows that a rank reads from a position on."""
-        num_real = self._num_real(rank, begin)
+        _, start, stop = self._share(rank, begin)
+        num_real = stop - start
         num_read = begin.start + self.num_steps(begin) * self.batch_size
         first = min(begin.start, num_real) // self.window_size
         last = -(-min(num_read, num_real) // self.window_size)
@@ -233,7 +234,8 @@ class Order:
         The window after the last real record holds the records that fill up the last
         batch under "pad".
         """
-        num_real = self._num_real(rank, position)
+        base, start, stop = self._share(rank, position)
+        num_real = stop - start
         num_read = position.start + self.num_steps(position) * self.batch_size
         begin = index * self.window_size
         if begin >= num_real:
@@ -244,8 +246,6 @@ class Order:
             return _of_records(self, position.epoch, window)
         end = min(begin + self.window_size, num_real)
         skip = max(position.start - begin, 0)
-        base = self._base(position.epoch, position.phases, self.ranks_per_host)
-        start, _ = self._share(rank, base.num_records)
         ranges = base.cut(start + begin, start + end)
         ranges, seed = _shuffled(self, position, ranges, start + begin)
         take = min(end, num_read) - begin - skip
@@ -260,11 +260,6 @@ class Order:
                 yield start
                 start += self.window(rank, position, index).take
             position = EpochPosition(position.epoch + 1)
-
-    def leftover(self, epoch: int, phases: tuple[Phase, ...]) -> Ints:
-        """Returns int64, sorted: the records that no rank read in these phases."""
-        numbers = self._base(epoch, phases, self.ranks_per_host).records()
-        return np.sort(_records(self, epoch, numbers))
 
     def records_of_host(self, rank: int, epoch: int = 0) -> RecordRanges:
         """Returns the records of the host of a rank in an epoch, in disk order.
@@ -283,18 +278,14 @@ class Order:
         on_disk = on_disk[part.length[on_disk] > 0]
         return RecordRanges(part.first[on_disk], part.length[on_disk])
 
-    def _num_real(self, rank: int, position: EpochPosition) -> int:
+    def _share(
+        self, rank: int, position: EpochPosition
+    ) -> "tuple[RecordRanges | _Unread, int, int]":
+        """Returns the unread records, the first that a rank reads, and the stop."""
         base = self._base(position.epoch, position.phases, self.ranks_per_host)
-        num_left = base.num_records
-        start, stop = self._share(rank, num_left)
-        return stop - start
-
-    def _share(self, rank: int, num_records: int) -> tuple[int, int]:
-        """Returns the first of the records that a rank reads, and the stop."""
-        bounds = _bounds(num_records, self.num_ranks, self.remainder)
+        bounds = _bounds(base.num_records, self.num_ranks, self.remainder)
         share = rank if self.affinity is None else self._shares[rank]
-        start, stop = bounds[share : share + 2].tolist()
-        return start, stop
+        return base, *bounds[share : share + 2].tolist()
 
     @functools.cached_property
     def _shares(self) -> list[int]:
@@ -518,8 +509,9 @@ def _blocks(order: Order, epoch: int, ranks_per_host: tuple[int, ...]) -> Record
 def _shards_of(order: Order, epoch: int) -> RecordRanges:
     """Returns the numbers of an epoch by shard, or by pass of the draws."""
     draws = order._draws(epoch)
-    sizes = order.shard_sizes if draws is None else draws.pass_sizes
-    return RecordRanges(np.cumsum(sizes) - sizes, sizes)
+    ends = np.cumsum(order.shard_sizes) if draws is None else draws.pass_ends
+    sizes = np.diff(ends, prepend=0)
+    return RecordRanges(ends - sizes, sizes)
 
 
 def _dealt(

@@ -86,7 +86,12 @@ class ReadPath:
         stages = [reader(faults=faults), *kept, AssertCardinality()]
         if self.whole_batches.value == "no":
             return [*stages, Map(*ops, faults=faults), Batch(source.batch_size)]
-        whole = Map(*_on_batches(ops), faults=faults)
+        leading = [*itertools.takewhile(takes_batches, ops)]
+        # From the first op without batches on, all ops run on single examples: the
+        # results of such an op need not have equal shapes before the last op, `Select`.
+        rest = ops[len(leading) :]
+        each = [EachExample(*rest)] if rest else []
+        whole = Map(*leading, *each, faults=faults)
         return [*stages, Batch(source.batch_size), whole]
 
     def taken_by(self, stages: Sequence[Any]) -> "ReadPath":
@@ -217,17 +222,6 @@ def _obstacle(
     if crop.crop_op != "native":
         return "the crop is not the native one"
     return ""
-
-
-def _on_batches(ops: Sequence[Op]) -> list[Op]:
-    """Returns ops on a batch, with the results of `ops` on its examples.
-
-    From the first op without batches on, all ops run on single examples: the
-    results of such an op need not have equal shapes before the last op, `Select`.
-    """
-    leading = list(itertools.takewhile(takes_batches, ops))
-    rest = ops[len(leading) :]
-    return [*leading, *([EachExample(*rest)] if rest else [])]
 
 
 def _values(stages: Sequence[Any]) -> Mapping[str, str]:

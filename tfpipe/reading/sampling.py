@@ -46,11 +46,6 @@ class Draws:
     records: Ints
     pass_ends: Ints
 
-    @property
-    def pass_sizes(self) -> Ints:
-        """int64 [num_passes], number of draws in each pass."""
-        return np.diff(self.pass_ends, prepend=0)
-
     def copies(self, numbers: Ints) -> Ints:
         """Returns the number of the copy of some draws, from 0 on.
 

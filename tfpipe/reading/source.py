@@ -354,8 +354,7 @@ class TFRecordSource:
 
     def advance(self, state: State, num_steps: int = 1) -> State:
         """Returns the state `num_steps` later."""
-        self.position(state)  # raises if the state belongs to another source
-        later = state_of_run.advance(state, self.order, num_steps)
+        later = state_of_run.advance(self.position(state), self.order, num_steps)
         return dataclasses.replace(
             later,
             digest=self.digest,

@@ -41,7 +41,7 @@ from tfpipe.shards.spans import RecordSpans
 
 CacheChoice = ShardCache | Literal["auto", "direct"]
 
-DIRECTORY_VARIABLE = "TFPIPE_SHARD_CACHE"
+DIRECTORY_VARIABLE, _DIRECTORY = "TFPIPE_SHARD_CACHE", "~/.cache/tfpipe/shards"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -130,7 +130,8 @@ def find_storage(
     location = Location.from_user("data_dir", data_dir)
     is_local = location.is_local
     cache = choice if isinstance(choice, ShardCache) else None
-    directory = _default_directory() if cache is None else cache.directory
+    usual = os.environ.get(DIRECTORY_VARIABLE) or os.path.expanduser(_DIRECTORY)
+    directory = usual if cache is None else cache.directory
     if not is_local and choice == "direct":
         direct.prepare(location)
     if not is_local and choice == "auto":
@@ -162,11 +163,6 @@ def find_storage(
         cache=cache,
         generation=opened,
     )
-
-
-def _default_directory() -> str:
-    default = pathlib.Path("~/.cache/tfpipe/shards").expanduser()
-    return os.environ.get(DIRECTORY_VARIABLE) or os.fspath(default)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -315,11 +311,6 @@ class SplitIndex:
         return np.array([shard.num_records for shard in self.shards], np.int64)
 
     @functools.cached_property
-    def shard_bytes(self) -> Ints:
-        """int64 [num_shards], size of each shard."""
-        return np.array([shard.num_bytes for shard in self.shards], np.int64)
-
-    @functools.cached_property
     def spans(self) -> RecordSpans:
         """The byte offset and the size of each record in its shard."""
         ends = np.append(0, np.cumsum(self.shard_sizes))
@@ -342,8 +333,9 @@ class SplitIndex:
                     f"of the {ends[-1]} records of split {self.split!r}, got {count}. "
                     "Convert the data set again."
                 )
+        num_bytes = np.array([shard.num_bytes for shard in self.shards], np.int64)
         spans = RecordSpans(
-            shard_sizes=self.shard_sizes, shard_bytes=self.shard_bytes, read=read
+            shard_sizes=self.shard_sizes, shard_bytes=num_bytes, read=read
         )
         spans.byte_offsets(np.arange(min(ends[-1], 1)))  # finds a bad catalog at once
         return spans

@@ -181,17 +181,15 @@ def num_steps(state: State, order: Order, num_epochs: int | None) -> int | None:
     return order.num_steps(begin) + num_later * order.num_steps()
 
 
-def advance(state: State, order: Order, count: int) -> State:
-    """Returns the state `count` steps later."""
-    begin = position(state, order)
+def advance(begin: EpochPosition, order: Order, count: int) -> State:
+    """Returns the state `count` steps after a position, without digests."""
     epoch, phases = begin.epoch, begin.phases
     left = order.num_steps(begin)
     step = begin.start // order.batch_size + count
     if count >= left:
         later, step = divmod(count - left, order.num_steps())
         epoch, phases = epoch + 1 + later, ()
-    return dataclasses.replace(
-        state,
+    return State(
         epoch=epoch,
         step=step,
         num_ranks=order.num_ranks,

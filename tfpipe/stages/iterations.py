@@ -44,12 +44,7 @@ def drawn(first: int, later: int) -> tf.data.Dataset:
 
 
 def parts(first: int, later: int) -> Callable[[], tuple[int, int]]:
-    """Returns a function () -> (begin, end) of the next iteration's numbers.
-
-    Args:
-        first: As for `counters`.
-        later: As for `counters`.
-    """
+    """Returns a function () -> (begin, end) of the next numbers, see `counters`."""
     iterations = itertools.count()  # its `next` is atomic
 
     def bounds() -> tuple[int, int]:

@@ -195,7 +195,11 @@ class Map:
         fill_up = self._fill_up(self.faults, self._spare or Spare(lambda: dataset))
         if dataset.element_spec["record_id"].shape.rank:
             each = tf.function(_once(self.ops, _apply_to_each), autograph=False)
-            replace = functools.partial(_apply_and_fill, each, fill_up)
+
+            def replace(batch: Example) -> Example:
+                positions, results = each(batch)
+                return fill_up(batch, positions=positions, results=results)
+
             whole = functools.partial(_with_fallback, self.ops, replace)
             return dataset.map(as_it_is(whole), num_parallel_calls=calls)
         return counted_as(dataset, self._chunks(dataset, fill_up))
@@ -300,19 +304,6 @@ def _apply_to_each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Exampl
     batches = sound.ignore_errors().batch(num_elements)
     positions, results = batch_or_empty(batches)
     return positions, results
-
-
-def _apply_and_fill(
-    each: Callable[..., Any], fill_up: Callable[..., Example], batch: Example
-) -> Example:
-    """Applies the ops to the elements of a batch after a failure.
-
-    Args:
-        each: `_apply_to_each` with its ops set.
-        fill_up: Completes the results, see `stand_in`.
-    """
-    positions, results = each(batch)
-    return fill_up(batch, positions=positions, results=results)
 
 
 def _in_python(function: Op, batch: Example, results: Example) -> Example:

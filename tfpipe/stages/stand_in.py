@@ -57,20 +57,17 @@ class Spare:
         Raises:
             BadRecordError: If `find` fails on every element.
         """
-        with self._lock:
-            if self._element is None:
-                self._element = self._search(find)
-            return self._element
-
-    def _search(self, find: Callable[[Any], Any]) -> Any:
         reason = "there is no record"
-        for element in self._dataset():
-            try:
-                result, reason = tried(functools.partial(find, element))
-            except errors.BadRecordError as error:
-                reason = str(error)
-            if not reason:
-                return result
+        with self._lock:
+            for element in self._dataset() if self._element is None else ():
+                try:
+                    self._element, reason = tried(functools.partial(find, element))
+                except errors.BadRecordError as error:
+                    reason = str(error)
+                if not reason:
+                    break
+            if self._element is not None:
+                return self._element
         raise errors.BadRecordError(
             "No sound record found to stand in for the damaged ones: the pipeline "
             f"fails on all records. The last reason: {reason}. {REMEDY}"

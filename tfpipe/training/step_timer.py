@@ -10,7 +10,7 @@ import dataclasses
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -96,7 +96,7 @@ class StepFigures:
         return page.printed(str(self))
 
 
-def name_bottleneck(stall_fraction: float, profile: Any) -> str:
+def _bottleneck(stall_fraction: float, profile: Any) -> str:
     """Says in words what holds training back: the input or the training step.
 
     Args:
@@ -110,35 +110,6 @@ def name_bottleneck(stall_fraction: float, profile: Any) -> str:
         return f"the training step: {percent} for input"
     within = "" if profile is None else f"; {profile.bottleneck.sentence}"
     return f"input: {percent}{within}"
-
-
-def summarize(
-    steps: Sequence[StepTime],
-    *,
-    step: int,
-    batch_size: int,
-    first_batch_seconds: float,
-    profile: Any,
-) -> StepFigures:
-    """Returns the figures of at least one step; see `StepFigures` and `StepTimer`."""
-    wait, compute = np.sum(steps, axis=0).tolist()
-    # A coarse clock may show a duration of 0.
-    seconds = max(wait + compute, 1e-9)
-    stall_fraction = wait / seconds
-    p50, p90, p99 = np.percentile(np.sum(steps, axis=1), [50, 90, 99]).tolist()
-    return StepFigures(
-        step=step,
-        num_steps=len(steps),
-        examples_per_second=len(steps) * batch_size / seconds,
-        wait_seconds_per_step=wait / len(steps),
-        compute_seconds_per_step=compute / len(steps),
-        stall_fraction=stall_fraction,
-        step_seconds_p50=p50,
-        step_seconds_p90=p90,
-        step_seconds_p99=p99,
-        first_batch_seconds=first_batch_seconds,
-        bottleneck=name_bottleneck(stall_fraction, profile),
-    )
 
 
 class _Board:
@@ -320,12 +291,23 @@ class StepTimer:
             self._board.flush()
 
     def _end_group(self) -> None:
-        figures = self.figures = summarize(
-            self._group,
+        num_steps = len(self._group)
+        wait, compute = np.sum(self._group, axis=0).tolist()
+        p50, p90, p99 = np.percentile(np.sum(self._group, 1), [50, 90, 99]).tolist()
+        # A coarse clock may show a duration of 0.
+        seconds = max(wait + compute, 1e-9)
+        figures = self.figures = StepFigures(
             step=self._step,
-            batch_size=self._batch_size,
+            num_steps=num_steps,
+            examples_per_second=num_steps * self._batch_size / seconds,
+            wait_seconds_per_step=wait / num_steps,
+            compute_seconds_per_step=compute / num_steps,
+            stall_fraction=wait / seconds,
+            step_seconds_p50=p50,
+            step_seconds_p90=p90,
+            step_seconds_p99=p99,
             first_batch_seconds=self._first_batch_seconds or 0.0,
-            profile=self._profile,
+            bottleneck=_bottleneck(wait / seconds, self._profile),
         )
         self._group = []
         if self._board is not None:

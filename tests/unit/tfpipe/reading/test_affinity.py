@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tfpipe
 from tests.unit.tfpipe.reading.test_order import (
     SHARD_SIZES,
+    leftover,
     make_order,
     passed_on,
     real,
@@ -143,7 +144,7 @@ def test_other_hosts_read_what_is_left_exactly_once(of, data):
         for rank in range(of.num_ranks):
             seen += real(passed_on(of, rank, begin)[:count])
         phases = (*phases, Phase(of.num_ranks, count, of.ranks_per_host))
-        left = of.leftover(epoch, phases).tolist()
+        left = leftover(of, epoch, phases).tolist()
         assert sorted(seen + left) == list(range(of.num_records))
         hosts = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=7))
         hosts = tuple(hosts[: of.num_records])

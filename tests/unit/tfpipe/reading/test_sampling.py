@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from tests.unit.tfpipe.reading.test_order import leftover
 from tfpipe.reading.order import EpochPosition, Order, Phase, epoch_seed
 from tfpipe.reading.sampling import Sampling
 
@@ -233,7 +234,7 @@ def test_other_numbers_of_ranks_read_the_rest_of_the_draws(weights, num_draws, d
         for rank in range(of.num_ranks):
             seen += passed_on(of, rank, place)[:count]
         phases = (*phases, Phase(of.num_ranks, count))
-        left = np.bincount(of.leftover(epoch, phases), minlength=len(weights))
+        left = np.bincount(leftover(of, epoch, phases), minlength=len(weights))
         assert (counted(seen, len(weights)) + left).tolist() == times.tolist()
         num_ranks = data.draw(st.integers(1, 4))
         of = dataclasses.replace(of, num_ranks=num_ranks, batch_size=1)

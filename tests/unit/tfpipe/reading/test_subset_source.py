@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tfpipe
 from tests.support.data.cached import DECODE, Note, as_list, make, noted
 from tests.support.faults.damage import flip
+from tests.unit.tfpipe.reading.test_order import leftover
 from tests.unit.tfpipe.reading.test_source import passed_on, record_ids, windows
 from tfpipe.reading.order import EpochPosition, Order, Phase
 from tfpipe.reading.source import windows_of
@@ -148,7 +149,7 @@ def test_every_epoch_of_any_ranks_covers_the_subset_exactly(data):
     read = _read(first, EpochPosition(1), num_steps * 2) + _read(later, place)
 
     assert sorted(read) == chosen.tolist()
-    assert later.leftover(1, place.phases).tolist() == sorted(_read(later, place))
+    assert leftover(later, 1, place.phases).tolist() == sorted(_read(later, place))
 
 
 def _read(order, place, count=None):
