@@ -35,10 +35,10 @@ def failing_at(monkeypatch, owner, name, calls, error):
     monkeypatch.setattr(owner, name, fail_at_times)
 
 
-def read_on(pipeline):
-    """The batches of an epoch, and the number of errors; each error is asked again."""
+def read_on(dataset):
+    """The batches of a dataset, and the number of errors; each error is asked again."""
     batches, num_errors = [], 0
-    iterator = pipeline.build(epoch=1).as_numpy_iterator()
+    iterator = dataset.as_numpy_iterator()
     while num_errors < 10:
         try:
             batches.append(next(iterator))
@@ -61,16 +61,12 @@ def test_a_window_that_failed_comes_again(
         where = (OpenCache, "local_paths", CUT_OFF)
     else:
         where = (windows.Windows, "features", EMFILE)
-    expected = list(
-        preset_over(tfpipe.imagenet_train, data_dir, **options)
-        .build(epoch=1)
-        .as_numpy_iterator()
-    )
+    dataset = preset_over(tfpipe.imagenet_train, data_dir, **options).build(epoch=1)
+    expected = list(dataset.as_numpy_iterator())
     for calls in ({0}, {1}, {2}, {1, 2, 4}):
-        pipeline = preset_over(tfpipe.imagenet_train, data_dir, **options)
         with monkeypatch.context() as patched:
             failing_at(patched, *where[:2], calls, where[2])
-            batches, num_errors = read_on(pipeline)
+            batches, num_errors = read_on(dataset)
         assert num_errors == len(calls), calls
         assert_equal(batches, expected)
 
@@ -88,7 +84,7 @@ def test_a_window_that_tensorflow_cannot_read_comes_again(
         # TensorFlow finds no record in a window: each is read alone, and fails once.
         patched.setattr(windows.Windows, "has_right_lengths", lambda *_: False)
         failing_at(patched, stand_in, "_read_records", {1, 3}, EMFILE)
-        batches, num_errors = read_on(pipeline)
+        batches, num_errors = read_on(pipeline.build(epoch=1))
     assert num_errors == 2
     assert_equal(batches, expected)
 
@@ -110,7 +106,7 @@ def test_a_window_that_stays_bad_gives_way_to_the_next(
     if is_lost:
         shard.unlink()
 
-    batches, num_errors = read_on(pipeline)
+    batches, num_errors = read_on(pipeline.build(epoch=1))
 
     assert num_errors
     assert len(batches) < len(expected)
