@@ -205,8 +205,8 @@ def require_int(
         return value
     if _is_number(value, numbers.Integral):
         whole = int(value)
-        fits = whole >= LEAST_INT and (most is not None or whole <= MOST_INT)
-        if whole in also or (bounds.hold(whole) and fits):
+        fits_int64 = whole >= LEAST_INT and (most is not None or whole <= MOST_INT)
+        if whole in also or (bounds.hold(whole) and fits_int64):
             return whole
         if bounds.hold(whole):
             bounds = _Bounds(least=LEAST_INT if least is None else least, most=MOST_INT)
@@ -424,7 +424,7 @@ settle_numbers = functools.partial(_settle_each, require_number)
 
 
 def settle_bools(owner: object, *names: str) -> None:
-    """Checks attributes of a frozen dataclass, True or False, see `settle_ints`."""
+    """Checks that attributes of a frozen dataclass are True or False, likewise."""
     _settle_each(require_bool, owner, names)
 
 

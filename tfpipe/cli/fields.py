@@ -436,7 +436,7 @@ def environment(options: Any) -> Iterator[None]:
 
 
 def changed(options: Any, *names: str) -> list[str]:
-    """Returns the flags of named fields whose values are not their defaults."""
+    """Returns the flags, as --num_steps, of fields that have not their defaults."""
     return [
         option.label
         for option in options_of(type(options))
