@@ -195,7 +195,7 @@ def require_int(
     most: int | None = None,
     also: Sequence[int | str | None] = (),
 ) -> Any:
-    """Checks that a value is a whole number from `least` to `most`, or one of `also`.
+    """Requires a whole number from `least` to `most`, or one of `also`.
 
     Returns:
         The value, as an `int` if it is a number.
@@ -217,7 +217,7 @@ def require_int(
 def require_number(
     owner: object, name: str, value: Any, *, or_none: bool = False, **bounds: float
 ) -> Any:
-    """Checks that a value is a finite number, within the bounds if there are any.
+    """Requires a finite number, within the bounds if there are any.
 
     Args:
         owner, name, value: See the module.
@@ -245,7 +245,7 @@ def require_numbers(
     whole: bool = False,
     **bounds: float,
 ) -> tuple[Any, ...]:
-    """Checks that a list, a tuple or an array holds `count` finite numbers.
+    """Requires a list, a tuple or an array of `count` finite numbers.
 
     Returns:
         The numbers, each as an `int` or a `float`.
@@ -279,7 +279,7 @@ def require_sides(
 
 
 def require_bool(owner: object, name: str, value: Any) -> bool:
-    """Checks that a value is True or False, and neither 1 nor "no"."""
+    """Requires True or False, and neither 1 nor "no"."""
     if not isinstance(value, (bool, *_of_numpy("bool_"))):
         raise _wrong(owner, name, "True or False", value)
     return bool(value)
@@ -288,7 +288,7 @@ def require_bool(owner: object, name: str, value: Any) -> bool:
 def require_choice(
     owner: object, name: str, value: Any, choices: Sequence[str]
 ) -> None:
-    """Checks that a value is among some words."""
+    """Requires a word among some words."""
     if not isinstance(value, str) or value not in choices:
         wrong = _wrong(owner, name, f"one of {', '.join(choices)}", value)
         raise ValueError(f"{wrong}{did_you_mean(str(value), choices)}")
@@ -297,7 +297,7 @@ def require_choice(
 def require_kind(
     owner: object, name: str, value: Any, kind: type, *, or_none: bool = False
 ) -> None:
-    """Checks that a value is an object of some type."""
+    """Requires an object of some type."""
     if not isinstance(value, kind) and not (or_none and value is None):
         others = " or None" if or_none else ""
         wanted = f"of type {kind.__name__}{others}"
@@ -307,7 +307,7 @@ def require_kind(
 def require_callable(
     owner: object, name: str, value: Any, *, or_none: bool = False
 ) -> None:
-    """Checks that a value can be called and is no class of an op or a stage."""
+    """Requires a callable, and no class of an op or a stage."""
     if isinstance(value, type) and dataclasses.is_dataclass(value):
         raise TypeError(
             f"{named(owner, name)} must be an object, got the class {value.__name__}: "
@@ -318,7 +318,7 @@ def require_callable(
 
 
 def require_op(owner: object, name: str, value: Any) -> None:
-    """Checks a value as `require_callable` does; it must be no layer of Keras."""
+    """Requires a callable, as `require_callable` does, and no layer of Keras."""
     require_callable(owner, name, value)
     bases = type(value).__mro__
     if any(t.__name__ == "Layer" and t.__module__.startswith("keras.") for t in bases):
@@ -424,7 +424,7 @@ settle_numbers = functools.partial(_settle_each, require_number)
 
 
 def settle_bools(owner: object, *names: str) -> None:
-    """Checks that attributes of a frozen dataclass are True or False, likewise."""
+    """Checks attributes of a frozen dataclass and stores True or False, likewise."""
     _settle_each(require_bool, owner, names)
 
 

@@ -121,7 +121,7 @@ class Files:
             return int(self._folder.size(name))
 
     def version(self, name: str) -> str:
-        """Returns a text that another content of the file changes, such as its ETag."""
+        """Returns a text, such as an ETag, with another value for another content."""
         with self._asked("asking for the version of", name):
             return str(self._folder.version(name))
 
