@@ -73,9 +73,12 @@ struct RowBlocks {
   JSAMPIMAGE output;
   JBLOCK* coefficients;
   JDIMENSION row;
-  int first_column, column;  // the first wanted MCU, and the next MCU
-  int count;
-  RowBlock blocks[D_MAX_BLOCKS_IN_MCU];
+  int first_column, last_column, column;  // the wanted MCUs, and the next MCU
+  int count = 0;
+  RowBlock blocks[D_MAX_BLOCKS_IN_MCU] = {};
+  bool is_waiting = false;  // the last block, for the first block of the next MCU
+  Block waiting = {};
+  alignas(32) JBLOCK waiting_coefficients = {};
 };
 
 // Lists the blocks of an MCU (T.81, A.2.3), without blocks beyond the edge of the image
@@ -107,9 +110,18 @@ inline void FillBlocks(const jpeg_decompress_struct& info, RowBlocks* list) {
   }
 }
 
-// Transforms the blocks of an MCU, two at a time, and moves to the next MCU.
+// Keeps the last block of an MCU for the first block of the next MCU.
+inline void Keep(const Block& block, RowBlocks* list) {
+  memcpy(list->waiting_coefficients, block.coefficients, sizeof(JBLOCK));
+  list->waiting = block;
+  list->waiting.coefficients = list->waiting_coefficients;
+  list->is_waiting = true;
+}
+
+// Transforms the blocks of an MCU, two at a time, and moves to the next MCU. An MCU
+// without subsampling has three blocks: the last block waits for the next MCU.
 inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
-  const Block* waiting = nullptr;
+  const Block* waiting = list->is_waiting ? &list->waiting : nullptr;
   for (int i = 0; i < list->count; ++i) {
     RowBlock* block = &list->blocks[i];
     if (block->component->DCT_scaled_size != DCTSIZE) {
@@ -122,11 +134,18 @@ inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
       waiting = block;
     }
   }
-  if (waiting != nullptr) TransformPair(*waiting, *waiting);
+  list->is_waiting = false;
+  if (waiting != nullptr) {
+    if (list->column == list->last_column)
+      TransformPair(*waiting, *waiting);
+    else
+      Keep(*waiting, list);
+  }
   for (int i = 0; i < list->count; ++i) list->blocks[i].column += list->blocks[i].step;
 }
 
-// Writes the pixels of the next wanted MCU of a row.
+// Writes the pixels of the next wanted MCU of a row; those of its last block perhaps
+// with the MCU after it.
 inline void PutMcu(j_decompress_ptr info, RowBlocks* list) {
   if (list->column == list->first_column ||
       list->column + 1 == static_cast<int>(info->MCUs_per_row)) {
@@ -177,9 +196,9 @@ inline bool TakeTwoRows(j_decompress_ptr info, RowReader* reader, JSAMPIMAGE out
   JSAMPARRAY second_output[MAX_COMPONENTS];
   MakeRoom(*info, reader, second_output);
   const unsigned row = info->input_iMCU_row, num_columns = info->MCUs_per_row;
-  const int column = reader->first_column;
-  RowBlocks list = {output, reader->blocks[0], row, column, column, 0, {}};
-  RowBlocks second = {second_output, reader->blocks[1], row + 1, column, column, 0, {}};
+  const int first = reader->first_column, last = reader->last_column;
+  RowBlocks list = {output, reader->blocks[0], row, first, last, first};
+  RowBlocks second = {second_output, reader->blocks[1], row + 1, first, last, first};
   const uint32_t begin = row * num_columns;
   RowTaker taker, second_taker;
   if (!MoveToRow(*info, begin, reader) ||
@@ -214,11 +233,11 @@ inline bool TakeRow(j_decompress_ptr info, RowReader* reader, JSAMPIMAGE output)
   JBLOCKROW blocks[D_MAX_BLOCKS_IN_MCU];
   for (int i = 0; i < info->blocks_in_MCU; ++i) blocks[i] = &reader->blocks[0][i];
   const size_t num_bytes = static_cast<size_t>(info->blocks_in_MCU) * sizeof(JBLOCK);
-  const int first = reader->first_column;
-  RowBlocks list = {output, reader->blocks[0], info->input_iMCU_row, first, first, 0,
-                    {}};
+  const int first = reader->first_column, last = reader->last_column;
+  RowBlocks list = {output, reader->blocks[0], info->input_iMCU_row, first, last,
+                    first};
   for (int i = 0; i < static_cast<int>(info->MCUs_per_row); ++i) {
-    const bool wanted = i >= first && i <= reader->last_column;
+    const bool wanted = i >= first && i <= last;
     if (wanted) memset(reader->blocks[0], 0, num_bytes);
     if (!TakeMcu(reader, *info, wanted ? blocks : nullptr)) return false;
     if (wanted) PutMcu(info, &list);
