@@ -64,7 +64,7 @@ class ObjectStore:
     """
 
     def __init__(
-        self, location: Location, time_limit: float, *, is_pinned: bool = False
+        self, location: Location, time_limit: float, *, is_pinned: bool
     ) -> None:
         self._location, self._time_limit = location, time_limit
         self._is_pinned, self.tags = is_pinned, dict[str, str]()

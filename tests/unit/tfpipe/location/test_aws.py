@@ -1,6 +1,9 @@
 """Settings and credentials of the AWS command line's files and variables."""
 
+import datetime
+import json
 import pathlib
+import types
 
 import pytest
 
@@ -61,6 +64,64 @@ def test_the_profile_applies_where_no_variable_does(files: dict[str, str]) -> No
     assert aws.settings(variables | {"AWS_ENDPOINT_URL": "https://s3.x"}) == {
         "endpoint": "https://s3.x"
     }
+
+
+def test_keys_are_made_by_the_command_that_the_profile_asks_for(
+    files: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(
+        "[profile own]\ncredential_process = tool --of x\n"
+        "[profile role]\ncredential_process = tool\nrole_arn = arn\n"
+        "[profile login]\nsso_session = s\n"
+    )
+    ran = []
+
+    def run(command: list[str], **options: object) -> types.SimpleNamespace:
+        ran.append(" ".join(command))
+        keys = {"Version": 1, "AccessKeyId": "AKIA4", "SecretAccessKey": "made"}
+        return types.SimpleNamespace(returncode=0, stdout=json.dumps(keys).encode())
+
+    monkeypatch.setattr(aws.subprocess, "run", run)
+    for profile in ("own", "role", "login"):
+        made = aws.credentials(files | {"AWS_PROFILE": profile})
+        assert made is not None
+        assert made()["access_key_id"] == "AKIA4"
+
+    export = "aws configure export-credentials --format process --profile"
+    assert ran == ["tool --of x", f"{export} role", f"{export} login"]
+
+
+def test_keys_are_kept_until_their_end_if_no_new_ones_can_be_had(
+    files: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\ncredential_process = tool\n")
+    (tmp_path / "credentials").write_text("")
+    monkeypatch.setattr(aws, "_KEPT_FOR", datetime.timedelta(0))
+    made = aws.credentials(files)
+    assert made is not None
+    assert repr(made) == "Credentials(_end=None, _next_read=None)"
+
+    def answer(seconds: float) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        end = (now + datetime.timedelta(seconds=seconds)).isoformat()
+        keys = {"AccessKeyId": "A", "SecretAccessKey": "B", "Expiration": end}
+        done = types.SimpleNamespace(stdout=json.dumps(keys), returncode=0)
+        monkeypatch.setattr(aws.subprocess, "run", lambda *_, **__: done)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(2, "No such file")
+
+    monkeypatch.setattr(aws.subprocess, "run", refuse)
+    with pytest.raises(errors.RemoteError, match="cannot be run: No such file"):
+        made()
+    for seconds in (200, -1):
+        answer(seconds)
+        assert made()["access_key_id"] == "A"
+        monkeypatch.setattr(aws.subprocess, "run", refuse)
+        if seconds > 0:
+            assert made()["access_key_id"] == "A"
+    with pytest.raises(errors.RemoteError, match="cannot be run: No such file"):
+        made()
 
 
 def test_the_endpoint_of_s3_comes_before_that_of_all_services(

@@ -34,6 +34,8 @@ class StandIn:
         return StandInFile(self._path(path), "wb")
 
     def rename(self, old: str, new: str, overwrite: bool) -> None:
+        if not overwrite and self._path(new).exists():
+            raise FileExistsError(new)
         os.replace(self._path(old), self._path(new))
 
     def delete(self, path: str, recursive: bool) -> None:
@@ -168,6 +170,25 @@ def test_a_write_to_hdfs_that_fails_is_undone(
             files.upload("shard", tmp_path / "source")
 
     assert [files.read(name) for name in files.names()] == ([old] if old else [])
+
+
+def test_an_error_of_hdfs_has_a_remedy(
+    hdfs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for said, kind, remedy in (
+        ("Connection refused (os error 111)", errors.RemoteError, "of the name node"),
+        ("failed to lookup address", errors.RemoteError, "port of the name node"),
+        ("AccessControlException: x", errors.RefusedError, "Log in \\(kinit\\)"),
+        ("a block is missing", errors.RemoteError, "Check HDFS and the network"),
+    ):
+
+        def fail(client: object, path: str, said: str = said) -> None:
+            raise RuntimeError(f"{said}\n\tat java")
+
+        monkeypatch.setattr(StandIn, "get_file_info", fail)
+        with pytest.raises(kind, match=remedy) as raised:
+            Files(hdfs).size("shard")
+        assert "java" not in str(raised.value)
 
 
 def test_hdfs_without_a_name_node_says_which_variable(hdfs: str) -> None:

@@ -1,5 +1,7 @@
 """tfpipe.location.parts: parts of files by URL, and jobs in threads."""
 
+import os
+import pathlib
 import threading
 from collections.abc import Sequence
 
@@ -79,3 +81,21 @@ def test_a_part_may_begin_in_a_piece_and_end_after_it() -> None:
         pieces = parts.GrowingPieces(lambda at, n: data[at : at + n], len(data))
         assert pieces.read(0, 1) == data[:1]
         assert pieces.read(start - 1, 3) == data[start - 1 : start + 2] or not start
+
+
+def test_only_a_pipe_that_is_asked_for_is_opened(tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, is_asked, kind in (
+        (tmp_path, False, "a folder"),
+        (tmp_path, True, "a folder"),
+        (pipe, False, "a pipe or a device"),
+        (pathlib.Path("/dev/null"), True, "a pipe or a device"),
+    ):
+        with pytest.raises(ValueError, match=f"must be a file, got {kind}"):
+            parts.open_file(path, pipe=is_asked)
+
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b"list")
+    os.close(parts.open_file(pipe, pipe=True))
+    os.close(writer)
