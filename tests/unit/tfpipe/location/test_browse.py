@@ -21,6 +21,7 @@ def test_links_are_followed_if_asked_and_a_round_ends(tmp_path: pathlib.Path) ->
         FolderEntry("round", is_folder=True, is_link=True),
     ]
     assert folder.entries("a") == [FolderEntry("file", 3, is_file=True)]
+    assert list(folder.files_below("")) == list(folder.files_below("", follow=False))
     for follow, more in ((False, ["round"]), (True, [])):
         found = sorted(folder.files_below("", follow=follow))
         assert found == ["a/file", "gone", "itself", *more]

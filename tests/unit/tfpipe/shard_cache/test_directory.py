@@ -4,12 +4,14 @@ import dataclasses
 import errno
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from tests.support.data.shards import make_shards
 from tfpipe import host
+from tfpipe.location import atomic
 from tfpipe.location.location import Location
 from tfpipe.shard_cache import disk, pieces as cuts
 from tfpipe.shard_cache.directory import Directory
@@ -426,3 +428,25 @@ def test_a_damaged_file_of_tags_is_written_again(made, tmp_path, text):
     Directory(tmp_path, 10**6).open(content)
 
     assert path.read_text() == right
+
+
+def test_a_directory_that_others_remove_while_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
+    directory, locked = Directory(tmp_path / "cache", 10**6), atomic.locked
+    harms = [errno.ENOENT, errno.ENOTEMPTY]
+
+    def harmed(path):
+        if harms:
+            shutil.rmtree(path.parent)
+            raise OSError(harms.pop(), "removed")
+        return locked(path)
+
+    monkeypatch.setattr(atomic, "locked", harmed)
+    with directory.locked():
+        assert (tmp_path / "cache/lock").exists()
+
+    for harms[:] in ([errno.EIO], [errno.ENOENT] * 99):
+        with pytest.raises(OSError, match="removed"), directory.locked():
+            pass
+    assert len(harms) == 99 - 20
