@@ -13,7 +13,7 @@ from tests.support.data.shards import make_shards
 from tfpipe import host
 from tfpipe.location import atomic
 from tfpipe.location.location import Location
-from tfpipe.shard_cache import disk, pieces as cuts
+from tfpipe.shard_cache import disk, pieces as cuts, victims
 from tfpipe.shard_cache.directory import Directory
 from tfpipe.shard_cache.store import ABSENT, FETCHING, PRESENT, SplitContent
 
@@ -85,15 +85,20 @@ def check_bytes(made, store):
         assert store.read(piece) == path.read_bytes()[start:stop]
 
 
-def test_any_order_of_uses_keeps_the_budget_and_all_bytes(tmp_path, made):
+@pytest.mark.parametrize("most_looked_at", [victims._SMALL, 1])
+def test_any_order_of_uses_keeps_the_budget_and_all_bytes(
+    tmp_path, made, most_looked_at, monkeypatch
+):
     """Pieces share blocks here, so that freeing one could harm its neighbours."""
+    monkeypatch.setattr(victims, "_SMALL", most_looked_at)
+    monkeypatch.setattr(victims, "_SAMPLE", 1)
     content = content_of(made)
     directory = Directory(tmp_path, 30_000)
     store, user = directory.open(content)
     set_uses = needs(user)
     random = np.random.default_rng(0)
 
-    for now in range(1, 300):
+    for now in range(1, 150):
         wanted = random.choice(len(content.pieces), 2, replace=False)
         later = now + random.integers(1, 100, len(store.marks))
         later[wanted] = now
@@ -134,6 +139,18 @@ def test_the_piece_used_last_goes_and_one_that_is_needed_stays(tmp_path, even):
     assert store.marks[:5].tolist() == [PRESENT, ABSENT, ABSENT, PRESENT, PRESENT]
     set_uses(100, 100, dict.fromkeys(range(5), 100))
     assert fetch(directory, store, even, [1, 2]).no_room == [1, 2]
+
+
+def test_less_room_than_is_needed_now_evicts_nothing_of_it(tmp_path, even):
+    directory = Directory(tmp_path, 1 << 30)
+    store, user = directory.open(content_of(even))
+    needs(user)(1, 1, {0: 1, 1: 50, 2: 1})
+    fetch(directory, store, even, [0, 1, 2])
+
+    for _ in range(2):  # nothing may go the second time
+        Directory(tmp_path, 1).open(content_of(even))
+
+    assert store.marks[:3].tolist() == [PRESENT, ABSENT, PRESENT]
 
 
 def test_data_that_nobody_reads_goes_first_the_oldest_at_first(
