@@ -15,6 +15,7 @@ from tfpipe.pipeline import Pipeline
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import Batch, Prefetch
 from tfpipe.stages.map import Map
+from tfpipe.stages.shuffle import Shuffle
 from tfpipe.tuner import placement
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuning import AUTOTUNE, Tuning, without_tuning
@@ -211,8 +212,8 @@ def held_bytes(
 ) -> int:
     """Returns the most bytes in the buffers beside a cache.
 
-    The buffers hold two windows of encoded records, an example or a batch for each call
-    of each map, and two batches ahead.
+    The buffers hold two windows of encoded records, two groups of each Shuffle, an
+    example or a batch for each call of each map, and two batches ahead.
 
     Args:
         pipeline: The pipeline without tuning, see `opened`.
@@ -226,14 +227,17 @@ def held_bytes(
         return 0
     num_records = source.order.num_records
     held = 2 * sizes[0] * min(1.0, source.window_size / num_records) + 2 * batch_bytes
-    size = max(
-        batch_bytes / batch_size, *(each / num_records for each in sizes.values())
-    )
+    size = sizes[0] / num_records
+    mapped = max(batch_bytes / batch_size, *(s / num_records for s in sizes.values()))
     calls = _MOST_CALLS * budget.num_threads
     for stage in pipeline.stages:
         if isinstance(stage, Batch):
-            size, calls = batch_bytes, budget.num_threads
-        held += size * calls if isinstance(stage, Map) else 0
+            size, mapped, calls = batch_bytes, batch_bytes, budget.num_threads
+        elif isinstance(stage, Map):
+            size = mapped
+            held += size * calls
+        elif isinstance(stage, Shuffle):
+            held += 2 * size * min(stage.buffer_size, num_records)
     return math.ceil(held)
 
 

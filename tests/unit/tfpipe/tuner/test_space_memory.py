@@ -30,6 +30,16 @@ def test_windows_calls_and_batches_ahead_are_held(data_dir):
     stages = [*pipeline.stages, tfpipe.Map(tfpipe.Flip())]
     after = dataclasses.replace(pipeline, stages=stages)
     assert held(after, {0: 10}) == held(pipeline, {0: 10}) + 2 * 400
+    # Two groups of a Shuffle: of records, of examples, of batches.
+    front, *rest = pipeline.stages
+    for shuffled, more in [
+        ([front, tfpipe.Shuffle(3), *rest], 2 * 3 * 10),
+        ([front, tfpipe.Shuffle(10**9), *rest], records * 10),
+        ([front, *rest[:-1], tfpipe.Shuffle(3), rest[-1]], 2 * 3 * 100),
+        ([front, *rest, tfpipe.Shuffle(3)], 2 * 3 * 400),
+    ]:
+        with_groups = dataclasses.replace(pipeline, stages=shuffled)
+        assert held(with_groups, {0: 10}) == held(pipeline, {0: 10}) + more, shuffled
     # Without a place for a cache nothing need fit beside it.
     assert held(pipeline, {}) == held(tfpipe.Pipeline(Numbers(), []), {0: 1}) == 0
 
