@@ -93,7 +93,8 @@ def commands() -> dict[str, CommandWords]:
         flags: dict[str, FlagWords] = {}
         for option in (o for command in own for o in command.flags):
             if not option.about.is_argument:
-                flags.setdefault(_flag(option).name, _flag(option))
+                flag = _flag(option)
+                flags.setdefault(flag.name, flag)
         forms = tuple(command.form for command in own if command.form)
         made[name] = CommandWords(abouts[name], forms, (*flags.values(), *_HELP))
     made["completion"] = CommandWords("a script for a shell", tuple(_WRITERS), ())

@@ -19,7 +19,9 @@ from tfpipe.location.location import Location
 SCHEMES = ("s3", "gs", "http", "https", "hdfs")
 # Variables of tensorflow-io for the settings of `aws`.
 _S3_NAMES = {
-    **{"region": "AWS_REGION", "endpoint": "S3_ENDPOINT", "ca_bundle": "S3_CA_FILE"}
+    "region": "AWS_REGION",
+    "endpoint": "S3_ENDPOINT",
+    "ca_bundle": "S3_CA_FILE",
 }
 
 _REMEDY = (

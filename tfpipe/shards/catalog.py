@@ -2,8 +2,8 @@
 
 In: the folder of a data set, or its catalog. Out: a count, a median, a name, the names
 of columns, without an array of all records; or an error, because a damaged catalog
-would change labels, sizes or places of records in silence. Every question raises a
-BadIndexError if the catalog is missing or unreadable. Imports no TensorFlow.
+would change labels, sizes or places of records in silence. A question about a folder
+raises a BadIndexError if the catalog is missing or unreadable. Imports no TensorFlow.
 """
 
 import bisect
