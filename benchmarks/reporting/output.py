@@ -17,6 +17,9 @@ from typing import Any
 from benchmarks.results import checks
 from tfpipe.cli import output as cli_output
 
+# Names of what a process has open; the name of a file behind one may be replaced.
+_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/")
+
 
 def now() -> datetime.datetime:
     """Returns the time in UTC."""
@@ -43,21 +46,23 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def write_text(text: str, path: pathlib.Path) -> None:
     """Writes a file, which is never half written under its name."""
-    if path.exists() and not path.is_file():  # a pipe or a device
+    is_pipe = path.exists() and not path.is_file()  # or a device
+    if is_pipe or str(path).startswith(_STREAMS):
         path.write_text(text, encoding="utf-8")
         return
     part = path.with_name(f".{path.name}.part")
     try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:

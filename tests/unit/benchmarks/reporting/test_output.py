@@ -70,3 +70,19 @@ def test_a_text_is_written_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
     output.write_text("nothing", pathlib.Path("/dev/null"))
     assert pathlib.Path("/dev/null").is_char_device()
+
+
+def test_what_is_open_gets_the_text(capfd):
+    """stdout is a file here, as after `> page.html`."""
+    output.write_text("a page", pathlib.Path("/dev/fd/1"))
+
+    assert capfd.readouterr().out == "a page"
+
+
+def test_an_error_names_the_file_and_no_hidden_one(tmp_path):
+    (tmp_path / "file").touch()
+    for folder, kind in (("file", NotADirectoryError), ("none", FileNotFoundError)):
+        with pytest.raises(kind) as caught:
+            output.write_text("a page", tmp_path / folder / "page.html")
+
+        assert caught.value.filename == str(tmp_path / folder / "page.html")
