@@ -48,17 +48,18 @@ def new_file(
             stack.enter_context(_without_leftovers(path))
         part = part or _hidden(path)
         try:
-            yield part
-            if fsync:
-                sync(part)
-            os.replace(part, path)
+            try:
+                yield part
+                if fsync:
+                    sync(part)
+                os.replace(part, path)
+            finally:
+                # A rename to another name of the same file leaves both names.
+                part.unlink(missing_ok=True)
         except OSError as error:
             if error.filename == os.fspath(part):
                 error.filename, error.filename2 = os.fspath(path), None
             raise
-        finally:
-            # A rename to another name of the same file leaves both names.
-            part.unlink(missing_ok=True)
 
 
 def create(path: pathlib.Path, content: bytes) -> bool:

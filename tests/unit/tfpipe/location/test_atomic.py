@@ -47,12 +47,14 @@ def test_failure_while_replacing_leaves_the_old_content(tmp_path):
 
 
 def test_an_error_names_the_file_and_no_hidden_one(tmp_path):
-    path = tmp_path / "missing" / "file"
+    (tmp_path / "file").touch()
+    for folder, kind in (("missing", FileNotFoundError), ("file", NotADirectoryError)):
+        path = tmp_path / folder / "file"
 
-    with pytest.raises(FileNotFoundError) as caught:
-        atomic.write(path, b"new")
+        with pytest.raises(kind) as caught:
+            atomic.write(path, b"new")
 
-    assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+        assert (caught.value.filename, caught.value.filename2) == (str(path), None)
 
 
 def test_a_pipe_and_what_is_open_get_the_content(tmp_path, capfd):
