@@ -92,6 +92,27 @@ def test_filling_ends_with_the_time(built, data_dir):
     assert runner.pulled == 2
 
 
+def test_the_original_pipeline_races_though_another_took_most_of_the_time(
+    built, data_dir
+):
+    now = [0.0]
+    deadline = types.SimpleNamespace(
+        clock=lambda: now[0], left=lambda part=1.0: 9.0 - now[0], show=len, limit=9.0
+    )
+    pipeline = decoded_again_and_again(data_dir)
+    tested = lanes.Lanes(pipeline, space.opened(pipeline), deadline)
+    bare = Setting(tuning=tfpipe.Tuning())
+    build = tested.runner
+    tested.runner = lambda setting: now.__setitem__(0, now[0] + 5.0) or build(setting)
+
+    added = [
+        tested.add(name, setting) is not None
+        for name, setting in {"AUTOTUNE": bare, "x": bare, "as given": None}.items()
+    ]
+
+    assert added == [True, False, True]
+
+
 def test_a_fast_pipeline_races_on_more_records(built, data_dir):
     tested = of_given(decoded_again_and_again(data_dir))
     cached = Setting(tuning=tfpipe.Tuning(), cache=IN_RAM)
