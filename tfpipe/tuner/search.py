@@ -181,7 +181,8 @@ class _Searcher:
                 if name != AUTOTUNE:
                     self._lanes.add(name, setting)
             turns = self._lanes.race(self._candidates, busy_threads=busy_threads)
-            if GIVEN in turns or self._is_impossible():
+            # The rate of one tells nothing.
+            if len(turns) > 1 and (GIVEN in turns or self._is_impossible()):
                 self._turns = turns
         finally:
             self._lanes.close()

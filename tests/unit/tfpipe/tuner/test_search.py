@@ -191,6 +191,27 @@ def test_a_pipeline_that_cannot_be_run_as_given_is_tuned_all_the_same(races, dat
     assert trial.error == "max_bytes must be >= 9"
 
 
+def test_a_single_round_of_autotune_alone_decides_nothing(
+    races, data_dir, monkeypatch
+):
+    def rate(pipeline, is_ours):
+        if not is_ours:
+            raise ValueError("no such file")
+        return 100.0
+
+    def run(runners, **others):
+        turns = dict.fromkeys(runners, race.Turns((), ()))
+        return turns | {"AUTOTUNE": race.Turns((100.0,), (0.01,))}
+
+    races(rate)
+    monkeypatch.setattr(race, "run", run)
+
+    found = tfpipe.search_tuning(decoded_again_and_again(data_dir), time_limit=20)
+
+    assert found.ratio is None
+    assert found.sentence.endswith("too short for a race: the pipeline gets AUTOTUNE.")
+
+
 def test_an_error_with_the_setting_of_autotune_is_raised(races, data_dir):
     def rate(pipeline, is_ours):
         raise ValueError("no such file")
