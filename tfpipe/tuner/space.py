@@ -83,9 +83,15 @@ class Setting:
     def of(self, pipeline: Pipeline) -> Pipeline:
         """Returns a pipeline from `opened` with the setting."""
         placed, tuning = placement.with_cache(pipeline, self.cache), self.tuning
-        if self.cache is not None and isinstance(tuning.num_parallel_maps, tuple):
-            # A file of an earlier version: its numbers are those without the cache.
-            calls = max(tuning.num_parallel_maps)
+        calls = tuning.num_parallel_maps
+        is_map = [
+            isinstance(s, Map) for s in placed.stages if isinstance(s, Map | Cache)
+        ]
+        num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
+        if isinstance(calls, tuple) and sum(is_map) > num_maps:
+            # The cache parts a map: its number is that of both parts.
+            at = is_map.index(False)
+            calls = calls[:at] + calls[at - 1 :]
             tuning = dataclasses.replace(tuning, num_parallel_maps=calls)
         return dataclasses.replace(placed, tuning=tuning)
 

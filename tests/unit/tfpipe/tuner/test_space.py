@@ -90,7 +90,7 @@ def test_most_calls_are_four_a_thread_and_of_batches_one():
     assert [stage.num_parallel_calls for stage in tuned[::2]] == [16, 4]
 
 
-def test_a_file_of_an_earlier_version_has_numbers_without_the_cache():
+def test_a_map_that_the_cache_parts_has_its_number_twice():
     given = pipeline(
         tfpipe.Interleave(),
         tfpipe.Map(tfpipe.Parse(label_base=1), tfpipe.Select("label"), double),
@@ -103,12 +103,36 @@ def test_a_file_of_an_earlier_version_has_numbers_without_the_cache():
 
     made = setting.of(given)
 
-    assert made.tuning.num_parallel_maps == 3
+    assert made.tuning.num_parallel_maps == (3, 3)
     assert "a cache of the result of 2 ops in RAM" in space.words(setting)
     assert "num_parallel_maps=(3,)" in space.words(setting)
     maps = [stage for stage in made.tuned_stages() if isinstance(stage, tfpipe.Map)]
     assert [len(stage.ops) for stage in maps] == [2, 1]
     assert [stage.num_parallel_calls for stage in maps] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("num_ops", "calls"),
+    [(0, [3, 5]), (1, [3, 3, 5]), (2, [3, 5]), (3, [3, 5, 5]), (None, [3, 5])],
+)
+def test_each_map_keeps_its_number_beside_a_cache(num_ops, calls):
+    parse = tfpipe.Parse(label_base=1)
+    given = pipeline(
+        tfpipe.Interleave(),
+        tfpipe.Map(parse, tfpipe.Select("label")),
+        tfpipe.Map(double, double),
+        tfpipe.Batch(2),
+    )
+    cache = num_ops is not None and placement.Placement(where="ram", num_ops=num_ops)
+
+    def made(numbers):
+        tuning = tfpipe.Tuning(num_parallel_maps=numbers)
+        stages = space.Setting(tuning=tuning, cache=cache or None).of(given)
+        return [s for s in stages.tuned_stages() if isinstance(s, tfpipe.Map)]
+
+    assert [stage.num_parallel_calls for stage in made((3, 5))] == calls
+    with pytest.raises(ValueError, match="must be one number or have one for each Map"):
+        made((3,))
 
 
 @pytest.mark.parametrize(
