@@ -191,9 +191,7 @@ def test_a_pipeline_that_cannot_be_run_as_given_is_tuned_all_the_same(races, dat
     assert trial.error == "max_bytes must be >= 9"
 
 
-def test_a_single_round_of_autotune_alone_decides_nothing(
-    races, data_dir, monkeypatch
-):
+def test_a_single_round_of_autotune_alone_decides_nothing(races, data_dir, monkeypatch):
     def rate(pipeline, is_ours):
         if not is_ours:
             raise ValueError("no such file")
