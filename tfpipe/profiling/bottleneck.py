@@ -159,9 +159,7 @@ def _more_calls(profile: "PipelineProfile", limit: Limit) -> str:
 
 
 def _can_tell(profile: "PipelineProfile", limit: Limit, then: Limit) -> bool:
-    share = profile.host_share
-    is_quiet = share is None or share.is_quiet
-    return is_quiet and then.rate <= _MOST_TIMES * limit.rate
+    return profile.is_quiet and then.rate <= _MOST_TIMES * limit.rate
 
 
 def _faster_storage(profile: "PipelineProfile", limit: Limit) -> str:

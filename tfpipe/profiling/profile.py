@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tfpipe.errors import count_of
 from tfpipe.pages import page
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import bottleneck, dataset_nodes
@@ -120,6 +121,11 @@ class PipelineProfile:
     host_share: HostShare | None = None
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether other processes left the host alone, as far as known."""
+        return self.host_share is None or self.host_share.is_quiet
+
+    @property
     def costs(self) -> list[StageCost]:
         """The costs of the source and of every stage."""
         return merged(self.stages)
@@ -184,11 +190,19 @@ class PipelineProfile:
         |                              | other data share the memory                  |
         | much reading, with another   | only a measurement tells the gain of more    |
         | number of reads              | reads at the same time                       |
+        | on a busy host, with another | the measured rate tells what others took     |
+        | number of threads            | from as many threads only                    |
 
         Args:
             tuning: The other tuning.
         """
         why = _doubt(self.costs, self.pipeline.tuning, tuning)
+        threads = self.host.num_threads, tuning.num_threads
+        if not why and not self.is_quiet and threads[0] != threads[1]:
+            why = (
+                f"the host was busy, with {count_of(threads[0], 'thread')} of the "
+                f"pipeline, not {threads[1]}"
+            )
         return why and (
             f"The rate cannot be predicted: {why}. Measure the tuning with "
             "tfpipe.tuner.race.compare."

@@ -221,6 +221,26 @@ def test_rates_of_other_reads_cannot_be_told_where_reading_matters(share, is_tol
     assert profile.doubt(tfpipe.Tuning(num_parallel_maps=2)) == ""
 
 
+def test_rates_of_other_threads_cannot_be_told_where_the_host_was_busy():
+    one, two = (tfpipe.Tuning(private_threadpool_size=n) for n in (1, 2))
+    for others, said in [
+        (0.0, ""),
+        (1.5, "busy, with 2 threads of the pipeline, not 1"),
+    ]:
+        share = HostShare(
+            seconds=1.0,
+            num_cores=2,
+            own_cores=2,
+            others_cpu_seconds=others,
+            stolen_seconds=0.0,
+        )
+        profile = made_profile(*FIGURES, host_share=share)
+
+        assert said in profile.doubt(one)
+        assert bool(profile.doubt(one)) is bool(said)
+        assert profile.doubt(two) == ""
+
+
 def test_no_rate_can_be_told_where_little_but_reading_is_done():
     reader = cost_of(1, 5, calls=4, kind="reader", share=0.7)
     profile = made_profile(cost_of(0, 0), reader, cost_of(2, 5, calls=2, share=0.3))
