@@ -62,7 +62,7 @@ ROOMS = {
     ),
     "location": (
         "tfpipe/location",
-        "tfpipe/location converters/inputs/test_listing.py",
+        "tfpipe/location converters/inputs/test_listing.py converters/test_folder.py",
     ),
     "shard_cache": ("tfpipe/shard_cache", "tfpipe/shard_cache tfpipe/test_errors.py"),
     "cache": ("tfpipe/cache", "tfpipe/cache"),
@@ -72,7 +72,8 @@ ROOMS = {
     ),
     "jobs": (
         "converters/jobs",
-        "converters/jobs converters/test_folder.py converters/test_left_out.py",
+        "converters/jobs converters/test_folder.py converters/test_left_out.py "
+        "converters/checks/test_source_of_inputs.py",
     ),
     "checks": (
         "converters/checks",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from converters.images.policy import Policy
-from converters.jobs import write_shard
+from converters.jobs import replace, write_shard
 from tests.support.data.trees import JOB_X, JOB_Y, JobDigests, convert, digests
 from tfpipe import errors
 
@@ -153,3 +153,44 @@ def test_room_is_not_asked_for_bytes_that_shrinking_saves(
         convert(raw_dir, tmp_path / "out")
     policy = Policy(max_side=8)
     assert convert(raw_dir, tmp_path / "small", policy=policy)["num_bytes"] < 60_000
+
+
+def test_what_publishing_lacks_is_found_wherever_it_was_cut_off(
+    tmp_path: pathlib.Path,
+) -> None:
+    job, out = tmp_path / "job", tmp_path / "out"
+    for old, at_job, at_out, missing in (
+        ([], ["index.json", "a"], [], None),
+        ([], ["index.json"], ["a"], None),
+        ([], ["index.json"], [], "a"),
+        ([], [], ["index.json", "a"], None),
+        ([], ["a"], [], "index.json"),
+        (["a"], ["a"], ["index.json"], "index.json"),
+        (["a"], ["index.json"], ["index.json", "a"], "a"),
+    ):
+        for folder, names in ((job, at_job), (out, at_out)):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for name in names:
+                (folder / name).write_bytes(b"")
+        journal = replace.Journal(remove=old, move=["a"])
+        assert replace._missing(journal, job, out) == missing, (old, at_job, at_out)
+    assert replace._missing(None, job, out) == replace.JOURNAL_NAME
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_the_journal_is_on_the_disk_before_the_first_step(
+    fsync: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(replace.atomic, "sync", lambda path: done.append(path.name))
+    monkeypatch.setattr(replace, "_replay", lambda *_, **__: done.append("moved"))
+    job, out = tmp_path / "above" / "job", tmp_path / "out"
+    job.mkdir(parents=True)
+    out.mkdir()
+
+    replace.put_in_place(job, out, new=["a"], fsync=fsync)
+
+    assert done == ([".publish.json.tmp", "job", "above", "out"] if fsync else []) + [
+        "moved"
+    ]

@@ -119,3 +119,16 @@ def test_files_that_a_running_task_writes_are_not_removed(
 
         with _open(tmp_path, task=2):
             assert [path.name for path in folder.glob("*.part")] == [names[1]]
+
+
+def test_a_data_set_of_the_same_options_is_free_and_another_is_named(
+    data_dir: pathlib.Path,
+) -> None:
+    options = index.load(data_dir).made_by["options"]
+    same = {"command": "converters.imagenet", "seed": options["seed"]}
+
+    work_dir.require_free(data_dir, (), overwrite=False, options=same)
+    for name, other in (("seed", 99), ("command", "converters.folder")):
+        options = same | {name: other}
+        with pytest.raises(ValueError, match=f"{name}.*{other}"):
+            work_dir.require_free(data_dir, (), overwrite=False, options=options)
