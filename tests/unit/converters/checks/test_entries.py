@@ -1,5 +1,6 @@
 """converters.checks.entries and --entry_points: the side file of entry points."""
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -10,12 +11,14 @@ import pytest
 
 import tfpipe
 from converters import verify
+from converters.checks import entries
 from converters.images import policy as image_policy
 from converters.jobs import write_shard
 from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.support.data.trees import convert, digests, forget_digests, make_tree
 from tests.support.faults.damage import flip
 from tests.unit.tfpipe.native.test_native import photograph
+from tfpipe.location.files import Files
 from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import index, records, subset
 from tfpipe.shards.example import decode_example
@@ -130,6 +133,25 @@ def test_damage_of_the_files_is_found_and_mended(plain):
     assert mended.num_faults == 0
     assert [NAMES[n] in mended.details["remarks"][n] for n in (0, 1)] == [True, True]
     assert check(plain).num_faults == 0
+
+
+def test_a_store_gets_them_unless_it_was_replaced_meanwhile(
+    plain, tmp_path, monkeypatch
+):
+    local, store = (shutil.copytree(plain, tmp_path / n) for n in ("local", "store"))
+    requests, in_folder = [], entries._in_folder
+    monkeypatch.setattr(
+        entries, "_in_folder", lambda r: requests.append(r) or in_folder(r)
+    )
+    check(plain, write_entry_points=True)
+    request = dataclasses.replace(
+        requests[0], data_dir=pathlib.Path(local), files=Files(str(store))
+    )
+
+    assert {*entries._at_url(request).names} == {*NAMES, "index.json"}
+    assert digests(pathlib.Path(store)) == digests(plain)
+    with pytest.raises(OSError, match="was replaced just now"):
+        entries._at_url(request)
 
 
 def test_a_repair_makes_them_again(raw, converted, tmp_path):

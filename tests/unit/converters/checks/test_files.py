@@ -205,3 +205,15 @@ def test_a_catalog_that_cannot_be_read_is_a_fault(
 
     assert offsets == {}
     assert [fault.shard for fault in found] == [index.CATALOG_NAME]
+
+
+def test_only_faulty_files_that_the_index_lists_are_restored(
+    copy_dir: pathlib.Path,
+) -> None:
+    known = index.load(copy_dir)
+    listed = dict(known.files or {})
+    first, second, *_ = files.restore(known, copy_dir, listed)
+    other = dataclasses.replace(known, files=listed | {first: listed[second]})
+
+    assert files.restore(known, copy_dir, [first, "unknown"]) == [first]
+    assert files.restore(other, copy_dir, [first]) == []
