@@ -1,5 +1,6 @@
 """converters.checks.foreign and adopt: shards of TensorFlow without an index."""
 
+import collections
 import dataclasses
 import gzip
 import hashlib
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import tfpipe
 from converters import verify
-from converters.checks import adopt, shard as shard_checks
+from converters.checks import adopt, foreign, shard as shard_checks
 from tests.support.data.trees import SYNSETS, forget_digests, make_jpeg
 from tfpipe import errors
 from tfpipe.shards import index
@@ -232,6 +233,14 @@ def test_a_label_of_two_classes_is_a_fault(folder: pathlib.Path) -> None:
     (fault,) = run(folder).faults
 
     assert "label 2 must stand for one class" in fault.fault
+
+
+def test_a_feature_of_every_example_and_of_one_kind_is_common() -> None:
+    counts = {("b", "int64"): 1, ("b", "empty"): 1, ("few", "bytes"): 1}
+    counts |= {("two", "bytes"): 1, ("two", "int64"): 1, ("all", "bytes"): 2}
+    facts = foreign.Facts(num_examples=2, features=collections.Counter(counts))
+
+    assert facts.common_features() == {"b": "int64", "all": "bytes"}
 
 
 def test_three_names_of_a_label_are_shown() -> None:

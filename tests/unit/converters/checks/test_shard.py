@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,11 @@ import pytest
 import xxhash
 from hypothesis import strategies
 
-from converters.checks import catalog as catalog_checks, shard as shard_checks
+from converters.checks import (
+    catalog as catalog_checks,
+    record as record_checks,
+    shard as shard_checks,
+)
 from converters.jobs.again import Again
 from tests.support.data.trees import make_jpeg
 from tfpipe.location.location import Location
@@ -217,11 +222,12 @@ def test_cut_shard_names_the_cut_and_the_missing_records(
 def test_too_many_records_are_named(copy_dir: pathlib.Path) -> None:
     size = (copy_dir / SHARD).stat().st_size
     with open(copy_dir / SHARD, "ab") as shard:
-        shard.write(b"".join(records.frame([b"more"])))
+        shard.write(2 * b"".join(records.frame([b"more"])))
 
-    (fault,) = check_one(copy_dir, "crc").faults
+    fault, second = check_one(copy_dir, "crc").faults
 
     assert (fault.record, fault.byte_offset, fault.file) == (8, size, None)
+    assert (second.record, second.fault) == (9, fault.fault)
     assert "the index says that the shard has 8 records" in fault.fault
 
 
@@ -321,6 +327,18 @@ def test_schema_names_what_is_wrong_in_a_record(
     assert fault in "\n".join(map(str, found.faults))
 
 
+def test_a_record_without_a_synset_may_have_a_wrong_text(
+    data_dir: pathlib.Path,
+) -> None:
+    first, *_ = records.read(data_dir / SHARD)
+    example = decode_example(first.data)
+    del example["image/class/synset"]
+
+    (fault,) = record_checks._class_faults(example, [("n", "other")] * 1000, 1)
+
+    assert re.match(r"image/class/text of label \d+ must be 'other', got '\w", fault)
+
+
 def _relabel(labels: list[int]) -> Edit:
     """Gives a record these labels, and no boxes."""
 
@@ -407,6 +425,26 @@ def test_source_compares_with_the_files(
     ]
     assert "they differ from byte 50" in found.faults[0].fault
     assert "the input must hold the image" in found.faults[1].fault
+
+
+def test_an_image_that_cannot_be_read_is_a_fault_and_a_broken_disk_is_none(
+    copy_dir: pathlib.Path, raw_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[Exception] = [OSError("a tar ends too early"), ValueError("no image")]
+
+    def fail(*_: object) -> None:
+        raise raised[0]
+
+    monkeypatch.setattr(shard_checks, "read_image", fail)
+    for error in list(raised):
+        raised[0] = error
+        found = check_one(copy_dir, "source", input_dir=raw_dir)
+        assert {fault.fault for fault in found.faults} == {
+            f"the source cannot be read: {error}"
+        }
+    raised[0] = OSError(5, "Input/output error")
+    with pytest.raises(OSError, match="Input/output error"):
+        check_one(copy_dir, "source", input_dir=raw_dir)
 
 
 def test_a_shard_that_cannot_be_read_on_is_no_fault(

@@ -1,15 +1,19 @@
 """verify --level=source and --repair with --input: every input that is no folder."""
 
 import pathlib
+import types
 from typing import Any
 
 import pytest
 
 from converters import verify
+from converters.checks import dataset
 from converters.checks.shard import Result
+from converters.jobs.again import Again
 from tests.support.data.carried import converted_back, exported, make_table
 from tests.support.data.inputs import KINDS, Images, convert_input
 from tests.support.faults.damage import flip
+from tfpipe.location.location import Location
 from tfpipe.shards import index
 
 IMAGES = [("train", "a"), ("train", "b"), ("test", "a"), ("train", "a")]
@@ -109,3 +113,13 @@ def test_a_password_is_not_shown() -> None:
 
     assert "sec" not in text.replace("seconds", "")
     assert "'t=x.tar'" in text
+
+
+def test_a_tree_without_any_image_of_a_split_is_refused(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    again = Again(Location(str(tmp_path)))
+    request: Any = types.SimpleNamespace(data_dir=data_dir, level="source", again=again)
+
+    with pytest.raises(ValueError, match=r"must hold the image .*, got none"):
+        dataset._images(request, "train")
