@@ -61,7 +61,8 @@ def write_text(text: str, path: pathlib.Path) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
+        error.filename = str(path)
+        del error.filename2  # None would be printed
         raise
 
 

@@ -58,7 +58,8 @@ def new_file(
                 part.unlink(missing_ok=True)
         except OSError as error:
             if error.filename == os.fspath(part):
-                error.filename, error.filename2 = os.fspath(path), None
+                error.filename = os.fspath(path)
+                del error.filename2  # None would be printed
             raise
 
 

@@ -85,4 +85,5 @@ def test_an_error_names_the_file_and_no_hidden_one(tmp_path):
         with pytest.raises(kind) as caught:
             output.write_text("a page", tmp_path / folder / "page.html")
 
-        assert caught.value.filename == str(tmp_path / folder / "page.html")
+        path = tmp_path / folder / "page.html"
+        assert str(caught.value).endswith(f": '{path}'")

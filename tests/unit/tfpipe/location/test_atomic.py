@@ -55,6 +55,7 @@ def test_an_error_names_the_file_and_no_hidden_one(tmp_path):
             atomic.write(path, b"new")
 
         assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+        assert str(caught.value).endswith(f": '{path}'")
 
 
 def test_a_pipe_and_what_is_open_get_the_content(tmp_path, capfd):
