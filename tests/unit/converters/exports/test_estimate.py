@@ -1,5 +1,6 @@
 """converters.exports.estimate: the speed of a disk, and the time that copies take."""
 
+import itertools
 import os
 import pathlib
 import types
@@ -7,6 +8,7 @@ import types
 import pytest
 
 from converters.exports import estimate, sizing
+from tfpipe import errors
 
 MEBIBYTE = 1 << 20
 
@@ -39,6 +41,27 @@ def test_a_disk_that_is_nearly_full_is_not_measured(
     small_disk: None, tmp_path: pathlib.Path
 ) -> None:
     assert estimate.disk_speed(tmp_path, 8 * MEBIBYTE - 1) is None
+
+
+def test_a_trial_counts_sound_records_and_all_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def change(data: bytes, size: tuple[int, int], seed: str) -> object:
+        if data == b"bad":
+            raise errors.BadRecordError("no image")
+        return types.SimpleNamespace(data=[data, data])
+
+    def trial(*data: bytes) -> estimate.TrialCopies:
+        monkeypatch.setattr(estimate, "_spread", lambda _: ((d, (1, 1)) for d in data))
+        clock = itertools.count(5.0).__next__
+        return estimate.sample(object(), change, clock=clock)
+
+    of_three = trial(b"abc", b"bad", b"abcde")
+    # A frame adds 16 bytes.
+    assert of_three == estimate.TrialCopies(
+        num_records=2, growth=(6 + 16 + 10 + 16) / 8, seconds_per_byte=3 / 8
+    )
+    assert trial(b"bad") == estimate.NOTHING
 
 
 @pytest.mark.parametrize(
