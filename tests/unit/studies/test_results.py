@@ -68,7 +68,7 @@ capacity.3.megabytes_per_second ,.0f: | a full cache of 10 TB
 # performance 2026-11-27-stock
 ways.tfpipe_uint8.cpu_ratio .2fs: | `imagenet_train`, stock ops |
 ways.tfpipe_uint8_without_native_op.cpu_ratio .2fs: | the same where the native
-# performance 2026-11-27-decode-epyc
+# performance 2026-11-28-decode-epyc
 ways.tfpipe_whole_float32.cpu_ratio .2fs: | `imagenet_train`, nothing set, and
 ways.entries_default_uint8.cpu_ratio .2fs: | nothing set, with entry points
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, without and
