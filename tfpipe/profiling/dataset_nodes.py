@@ -55,21 +55,22 @@ def can_tell_buffers() -> bool:
 def buffered_bytes(
     iterator: tf.data.Iterator, stages: Sequence[Sequence[tf.data.Dataset]]
 ) -> list[int]:
-    """Returns the bytes in the buffers of each stage now; 0 on TensorFlow 2.16.
+    """Returns the bytes in the buffers of each stage now.
 
     Args:
         iterator: The iterator of the dataset of the stages.
         stages: The datasets of each stage, in the order of the data.
+
+    Raises:
+        NotImplementedError: On TensorFlow 2.16, which does not tell.
     """
-    held = [0] * len(stages)
-    if not can_tell_buffers():
-        return held
     # tf.data adds, fuses and drops nodes, so the two chains are aligned by name.
     chain = _chain(iterator)[::-1]
     made = [(_kind(d), number) for number, all_ in enumerate(stages) for d in all_]
     matcher = difflib.SequenceMatcher(
         None, [kind for kind, _ in made], [_plain(n.name) for n in chain], False
     )
+    held = [0] * len(stages)
     for _, a, _, first, last in matcher.get_opcodes():
         for offset, node in enumerate(chain[first:last]):
             number = made[min(a + offset, len(made) - 1)][1]

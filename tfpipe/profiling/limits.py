@@ -39,8 +39,8 @@ class StageCost:
         wall_seconds_per_output: CPU-seconds plus the seconds of waiting.
         bytes_in_per_output: Size of the elements before the stage; nan if unknown.
         bytes_out_per_output: Size of the elements after the stage; nan if unknown.
-        buffered_bytes: Bytes in the stage while the pipeline runs; 0 on TensorFlow
-            2.16, which does not tell.
+        buffered_bytes: Bytes in the stage while the pipeline runs; an estimate on
+            TensorFlow 2.16, which does not tell.
         parallelism: Elements in work at the same time; AUTOTUNE counts as the number of
             threads.
         kind: How the stage runs. A "parallel" stage makes calls in the threads of the

@@ -55,7 +55,8 @@ class ProfileRuns:
             empty for a step without a run. A prefix is a step with all steps before.
         whole: The use for an output by the pipeline as it is, by repeat.
         on_all_cores: The same with a call for every core.
-        buffered_bytes: Bytes in the buffers, by stage; 0 on TensorFlow 2.16, which
+        stages: The stages with every knob set; None stands for the source.
+        buffered_bytes: Bytes in the buffers, by stage; None on TensorFlow 2.16, which
             does not tell.
         concurrency: How the stages run.
         num_threads: Threads of the pipeline.
@@ -227,21 +228,23 @@ class ProfileRuns:
 
         dataset = prefixes.marked(self.pipeline, note)
         self.element_spec = dataset.element_spec
-        stages = [None, *self.pipeline.tuned_stages()]
+        self.stages: list[Any] = [None, *self.pipeline.tuned_stages()]
         added = [
             dataset_nodes.added(datasets.get(n - 1), datasets[n])
             if n in datasets
             else []
-            for n in range(len(stages))
+            for n in range(len(self.stages))
         ]
         self.concurrency = [
             dataset_nodes.concurrency(stage, mine, self.num_threads)
-            for stage, mine in zip(stages, added, strict=True)
+            for stage, mine in zip(self.stages, added, strict=True)
         ]
         reader, self.whole = self._repeated(dataset)
         # A training step that is slower than the pipeline finds full buffers.
         self._meter.wait_until_idle()
-        self.buffered_bytes = dataset_nodes.buffered_bytes(reader.iterator, added)
+        self.buffered_bytes: list[int] | None = None
+        if dataset_nodes.can_tell_buffers():
+            self.buffered_bytes = dataset_nodes.buffered_bytes(reader.iterator, added)
         del reader  # its threads would go on filling buffers
 
     def _on_all_cores(self) -> list[Spent]:

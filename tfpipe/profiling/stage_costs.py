@@ -5,6 +5,7 @@ the `StorageRead`, and notes about the figures. Pure arithmetic.
 """
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -116,13 +117,32 @@ def _row(runs: ProfileRuns, position: int, cpu: float, wait: float) -> StageCost
         wall_seconds_per_output=cpu + (wait if wait > _MIN_WAIT * cpu else 0.0),
         bytes_in_per_output=num_bytes[position - 1] if position else 0.0,
         bytes_out_per_output=num_bytes[position],
-        buffered_bytes=runs.buffered_bytes[step.number],
+        buffered_bytes=_held(runs, position),
         parallelism=how.calls,
         kind=how.kind,
         share=0.0,
         max_rate=0.0,
         note=note,
     )
+
+
+def _held(runs: ProfileRuns, position: int) -> int:
+    """Returns the bytes in a stage, an estimate on TensorFlow 2.16."""
+    at, visits = runs.steps[position].number, runs.visits[position]
+    if runs.buffered_bytes is not None:
+        return runs.buffered_bytes[at]
+    stage, num_bytes = runs.stages[at], runs.num_bytes[position]
+    size = num_bytes / visits if visits > 0 else 0.0
+    if not math.isfinite(size):  # no element passes the stages before a full cache
+        return 0
+    if hasattr(stage, "buffer_size"):
+        return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
+    if hasattr(stage, "num_parallel_calls"):
+        return int(size * runs.concurrency[at].calls)
+    windows = num_bytes / runs.visits[0] if runs.visits[0] > 0 else 0.0
+    if hasattr(stage, "num_parallel_reads") and math.isfinite(windows):
+        return int(2 * windows)  # a window being read, a window passed on
+    return 0
 
 
 def _shared(row: StageCost, total: float, here: Host) -> StageCost:

@@ -11,6 +11,7 @@ from tfpipe.profiling.dataset_nodes import Concurrency
 from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import Spent
 from tfpipe.profiling.profile import Rate, StorageRead
+from tfpipe.tuning import AUTOTUNE
 
 
 def ms(cpu, wall=None, **values):
@@ -22,7 +23,7 @@ def _cores(monkeypatch):
     monkeypatch.setattr(tfpipe.host, "num_cores", lambda: 4)
 
 
-def judge(spent, *, reader=0, on_all=None):
+def judge(spent, *, reader=0, on_all=None, **others):
     """The rows and the host of steps that made these runs; 8 bytes an element."""
     count = len(spent)
     runs = types.SimpleNamespace(
@@ -39,6 +40,7 @@ def judge(spent, *, reader=0, on_all=None):
         num_threads=3,
         on_all_cores=[on_all or ms(1)],
     )
+    vars(runs).update(others)
     return stage_costs.judge(runs, copy_bytes_per_second=1e9)
 
 
@@ -102,6 +104,29 @@ def test_the_host_is_slower_with_all_cores():
     assert (host.num_cores, host.num_threads) == (4, 3)
     assert host.slowdown == pytest.approx(1.25)
     assert host.copy_bytes_per_second == 1e9
+
+
+@pytest.mark.parametrize(
+    ("stage", "held"),
+    [
+        (tfpipe.Shuffle(10), 10 * 8),
+        (tfpipe.Map(abs, num_parallel_calls=3), 3 * 8),
+        (tfpipe.Batch(4), 0),
+        (tfpipe.Prefetch(buffer_size=5), 5 * 8),
+        (tfpipe.Prefetch(buffer_size=AUTOTUNE), 2 * 8),
+        (tfpipe.Interleave(), 2 * 8),
+    ],
+)
+def test_buffers_are_estimated_where_tensorflow_does_not_tell(stage, held):
+    how = [Concurrency(1, "serial"), Concurrency(3, "parallel")]
+    runs = [[ms(1)], [ms(2)]]
+    stages = {"buffered_bytes": None, "stages": [None, stage], "concurrency": how}
+
+    rows, _ = judge(runs, **stages)
+    full, _ = judge(runs, **stages, visits=[2.0, math.nan], num_bytes=[16.0, math.nan])
+
+    assert [row.buffered_bytes for row in rows] == [0, held]
+    assert full[1].buffered_bytes == 0
 
 
 @pytest.mark.parametrize(
