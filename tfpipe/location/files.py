@@ -31,6 +31,9 @@ class Files:
     was made by `fork` after its parent used a URL cannot use URLs, because a fork does
     not copy the threads of the connections.
 
+    A method raises a RemoteError if the file is missing (a `MissingFileError`), if the
+    folder cannot be listed, or if the file cannot be read, written or removed.
+
     Example:
         >>> files = tfpipe.Files("DIR")
         >>> sorted(files.names("train"))[0]
@@ -52,10 +55,6 @@ class Files:
     Raises:
         ValueError: If an argument is wrong, see `Location.from_user`.
         RemoteError: If a package or a setting for this location is missing.
-
-    Raises, at each request:
-        RemoteError: If the file is missing (a `MissingFileError`), if the folder cannot
-            be listed, or if the file cannot be read, written or removed.
     """
 
     location: Location
