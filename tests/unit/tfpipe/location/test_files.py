@@ -111,6 +111,14 @@ def test_files_are_written_listed_read_and_removed(
     assert files.names() == {"index.json": 3}
 
 
+def test_a_file_that_is_there_is_not_created_again(place: str) -> None:
+    files = Files(place)
+
+    assert [files.create("claim", content) for content in (b"1", b"2")] == [True, False]
+    assert files.names() == {"claim": 1}
+    assert files.read("claim") == b"1"
+
+
 def test_a_missing_and_a_short_file_are_named(place: str) -> None:
     files = Files(place)
     files.write("shard", bytes(10))
