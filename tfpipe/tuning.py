@@ -156,7 +156,8 @@ class Tuning:
         content = {"format": _FORMAT, "made_for": dict(made_for)}
         content |= {"tuning": dataclasses.asdict(self), **rest}
         text = json.dumps(content, indent=1) + "\n"
-        atomic.write(pathlib.Path(path), text.encode())
+        # Each rank of a job may search, and they end at the same time.
+        atomic.write(pathlib.Path(path), text.encode(), several=True)
 
     @classmethod
     def load(

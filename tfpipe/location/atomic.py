@@ -116,13 +116,16 @@ def _without_leftovers(path: pathlib.Path) -> Iterator[None]:
         os.close(folder)
 
 
-def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
+def write(
+    path: pathlib.Path, content: bytes, *, fsync: bool = True, several: bool = False
+) -> None:
     """Replaces a file in one step: a reader sees the old content or the new content.
 
     Args:
         path: The file. A pipe or a device, such as /dev/stdout, gets the content.
         content: The new content.
         fsync: Whether to wait until content and name survive a power loss.
+        several: Whether processes may write the file at once, see `part` of `new_file`.
 
     Raises:
         OSError: If the file cannot be written.
@@ -131,9 +134,9 @@ def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
         with naming(path):
             path.write_bytes(content)
         return
-    part = path.with_name(f".{path.name}.tmp")
-    with naming(path), new_file(path, part=part, fsync=fsync):
-        part.write_bytes(content)
+    part = None if several else path.with_name(f".{path.name}.tmp")
+    with naming(path), new_file(path, part=part, fsync=fsync) as new:
+        new.write_bytes(content)
     if fsync:
         sync(path.parent)
 

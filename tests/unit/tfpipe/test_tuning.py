@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
+from tfpipe.location import atomic
 from tfpipe.tuning import AUTOTUNE, made_for, read_saved
 
 
@@ -122,6 +123,22 @@ def test_a_saved_tuning_is_loaded_on_the_same_host(tmp_path):
     assert tfpipe.Tuning.load(path) == tuning
     assert tfpipe.Tuning.load(path, fingerprint="abc") == tuning
     assert read_saved(path)["evidence"] == {"ratio": 1.5}
+
+
+def test_ranks_save_their_tunings_at_the_same_time(tmp_path, monkeypatch):
+    path, sync = tmp_path / "tuning.json", atomic.sync
+    first, second = tfpipe.Tuning(num_parallel_reads=2), tfpipe.Tuning()
+
+    def while_another_writes(part):
+        monkeypatch.setattr(atomic, "sync", sync)
+        second.save(path, made_for=made_for("abc"))
+        sync(part)
+
+    monkeypatch.setattr(atomic, "sync", while_another_writes)
+    first.save(path, made_for=made_for("abc"))
+
+    assert tfpipe.Tuning.load(path) == first
+    assert [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize(
