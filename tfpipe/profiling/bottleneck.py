@@ -1,7 +1,6 @@
 """Names the bottleneck of a pipeline in a sentence with numbers.
 
-In: a profile. Out: the lowest limit, what
-to change, and the next limit.
+In: a profile. Out: the lowest limit, what to change, and the next limit.
 """
 
 import dataclasses

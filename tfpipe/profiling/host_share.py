@@ -1,8 +1,7 @@
 """Tells how much of the host other processes took while something was measured.
 
-In: a `ProcessMeter`. Out: a `HostShare`: CPU-seconds of
-this process, of all others and of the hypervisor, on the cores of this process; and a
-wait until the host is quiet.
+In: a `ProcessMeter`. Out: a `HostShare`: CPU-seconds of this process, of all others and
+of the hypervisor, on the cores of this process; and a wait until the host is quiet.
 """
 
 import dataclasses

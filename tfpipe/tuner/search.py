@@ -2,9 +2,9 @@
 
 In: a pipeline, and its part of the host. Out: the same pipeline with every knob set,
 and a list of the tried settings. A few settings, with caches and without, run in a
-race, which alone decides. The search keeps AUTOTUNE unless a setting is 3 %
-faster, and stays within the budgets, which the ranks of a host share. The original
-pipeline stays, if it is within the budgets, unless a setting is 3 % faster.
+race, which alone decides. The search keeps AUTOTUNE unless a setting is 3 % faster,
+and stays within the budgets, which the ranks of a host share. The original pipeline
+stays, if it is within the budgets, unless a setting is 3 % faster.
 """
 
 import dataclasses
