@@ -293,7 +293,9 @@ def test_what_cannot_be_exported_is_refused(
             _export(data_dir, out, **options)
     with pytest.raises(ValueError, match="must be a path on this machine"):
         export.ExportOptions(data_dir="x", output_dir="s3://bucket/x", format="tree")
-    assert _export(source, tmp_path / "out", dry_run=True)["num_records"] == 12
+    dry = _export(source, tmp_path / "out", dry_run=True)
+    num_bytes = sum(path.stat().st_size for path in source.glob("*-*-of-*"))
+    assert (dry["num_records"], dry["num_bytes"]) == (12, num_bytes)
     assert not (tmp_path / "out").exists()
     assert digests(tmp_path / "full") == {
         "mine.txt": digests(tmp_path / "full")["mine.txt"]
