@@ -102,7 +102,6 @@ def _offsets(window: Example) -> Example:
     )
     num_records = tf.size(offsets, tf.int64)
     order = tf.data.Dataset.range(num_records)
-    num_records = tf.maximum(num_records, 1)  # a window may be empty
     if "shuffle_seed" in window:
         order = shuffled(order, num_records, tf.unstack(window["shuffle_seed"]))
     order = batch_or_empty(order.batch(num_records))

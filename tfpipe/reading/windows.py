@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfpipe import errors
 from tfpipe.reading.order import EpochPosition, Order, Window, epoch_seed
 from tfpipe.shard_cache.metadata import DataVersion
 from tfpipe.shard_cache.open_cache import OpenCache
@@ -104,27 +105,31 @@ class Windows:
         """Returns the windows from number `begin` to number `end` of a run.
 
         After an error the next call reads the same window again; `Dataset.map` would
-        lose it. The window is empty instead after MOST_TRIES errors: damage and lost
-        files stay, and a caller that passes over errors must come to the next window.
+        lose it. After MOST_TRIES errors the next window comes: damage and lost files
+        stay, and a caller may pass over errors. Then all reads after the last window
+        are errors: nobody takes the windows for all.
         """
         spec = self.spec()
 
-        def read(state: Ints, call: npt.NDArray[np.int64]) -> list[Any]:
+        def read(state: Ints, call: np.int64, end: np.int64) -> list[Any]:
             counter, first_try = state.tolist()
-            next_state = np.array([counter + 1, call + 1])
-            if call - first_try >= basic.MOST_TRIES:
-                return [next_state, *map(_empty, spec.values())]
+            counter += (int(call) - first_try) // basic.MOST_TRIES
+            if counter >= end:
+                raise errors.TfpipeError(
+                    "The epochs must end with all windows of records read, got windows "
+                    f"that failed {basic.MOST_TRIES} times: see the errors before."
+                )
             if self.version and (replaced := self.version.replaced()):
                 raise replaced
             window = self.features(*run.window(counter))
+            next_state = np.array([counter + 1, call + 1])
             return [next_state, *(window[name] for name in spec)]
 
         def step(state: tf.Tensor, call: tf.Tensor) -> tuple[Any, dict[str, tf.Tensor]]:
             # A Python call for a window costs nothing next to reading its records.
             types = [tf.int64, *(item.dtype for item in spec.values())]
-            next_state, *items = tf.numpy_function(
-                read, [state, call], types, stateful=False
-            )
+            numbers = [state, call, tf.cast(end, tf.int64)]
+            next_state, *items = tf.numpy_function(read, numbers, types, stateful=False)
             for item, item_spec in zip(items, spec.values(), strict=True):
                 item.set_shape(item_spec.shape)
             next_state.set_shape([2])
@@ -213,10 +218,6 @@ class Windows:
                 self.mtimes[shard] = changed
                 first = ends[shard] - self.shard_sizes[shard]
                 self.is_unchecked[first : ends[shard]] = True
-
-
-def _empty(spec: tf.TensorSpec) -> npt.NDArray[Any]:
-    return np.zeros([size or 0 for size in spec.shape], spec.dtype.as_numpy_dtype)
 
 
 def _at(paths: Sequence[str], shards: Ints) -> list[str]:

@@ -186,7 +186,7 @@ def read_extents(
         # Costs nothing, as the whole window is waited for anyway.
         deterministic=None if num_parallel_reads is None else True,
     )
-    num_records = tf.maximum(tf.reduce_sum(window["num_records"]), 1)
+    num_records = tf.reduce_sum(window["num_records"])
     if "shuffle_seed" in window:
         records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
     batch: Example = batch_or_empty(records.batch(num_records))

@@ -111,3 +111,25 @@ def test_a_window_that_stays_bad_gives_way_to_the_next(
     assert num_errors
     assert len(batches) < len(expected)
     assert_equal(batches[-1:], expected[-1:])
+
+
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_no_epoch_ends_as_if_a_window_that_stayed_bad_had_been_read(
+    copy_dir, monkeypatch, is_continued
+):
+    monkeypatch.setattr(basic, "MOST_TRIES", 2)
+    source = tfpipe.TFRecordSource(
+        copy_dir, "train", window_size=8, batch_size=4, shuffle="none"
+    )
+    read = source.continued if is_continued else source
+    iterator = iter(read(tfpipe.State(), 1))
+    (copy_dir / source.shards[0].name).unlink()
+
+    def fails(message):
+        for _ in range(2):
+            with pytest.raises(tf.errors.UnknownError, match=message):
+                next(iterator)
+
+    fails("No such file")
+    assert [next(iterator)["first_record"][0] for _ in range(2)] == [8, 16]
+    fails("got windows that failed 2 times")
