@@ -74,6 +74,8 @@ class Crop:
         errors.settle_sides(self, "image_size", most=MAX_IMAGE_SIZE)
         errors.require_kind(self, "normalize", self.normalize, Normalize, or_none=True)
         errors.settle_bools(self, "jpeg_only")
+        # tf.float32 is "float32" too.
+        errors.settle(self, "dtype", getattr(self.dtype, "name", self.dtype))
         for name, choices in (
             ("quality", Quality),
             ("dtype", Dtype),

@@ -527,6 +527,13 @@ def test_crops_have_a_static_shape_in_a_graph(op):
     assert dataset.element_spec["image"] == tf.TensorSpec([8, 8, 3], tf.uint8)
 
 
+@pytest.mark.parametrize("dtype", [tf.uint8, tf.float32, tf.bfloat16])
+def test_a_type_of_tensorflow_is_a_dtype_by_its_name(dtype):
+    crop = tfpipe.Resize(image_size=8, dtype=dtype)
+
+    assert crop == tfpipe.Resize(image_size=8, dtype=dtype.name)
+
+
 def test_crops_print_their_own_fields_after_the_size():
     shared = "quality='fast', dtype='uint8', normalize=None, layout='NHWC'"
     options = {"image_size": 8, "crop_op": "stock"}
