@@ -42,6 +42,10 @@ from tfpipe.shards.spans import RecordSpans
 CacheChoice = ShardCache | Literal["auto", "direct"]
 
 DIRECTORY_VARIABLE, _DIRECTORY = "TFPIPE_SHARD_CACHE", "~/.cache/tfpipe/shards"
+_NO_HOME = (
+    f"{DIRECTORY_VARIABLE} must name a folder for the shard cache: this user has no "
+    "home folder."
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,7 +129,8 @@ def find_storage(
     Raises:
         BadIndexError: If a URL has no index or catalog, or a generation is missing.
         RemoteError: If a URL cannot be read.
-        ValueError: If the URL cannot be read directly on this machine.
+        ValueError: If the URL cannot be read directly on this machine, or there is no
+            folder for a cache.
     """
     location = Location.from_user("data_dir", data_dir)
     is_local = location.is_local
@@ -141,7 +146,10 @@ def find_storage(
     views, opened = pathlib.Path(directory) / INDEX_FOLDER, 0
     folder = pathlib.Path(location.text)
     with used_as_cache(directory):
-        if is_growing := generations.is_growing(files):
+        is_growing = generations.is_growing(files)
+        if directory == _DIRECTORY and (is_growing or not is_local):
+            raise ValueError(_NO_HOME)
+        if is_growing:
             folder, opened = generation_view.bring(files, views, generation)
         elif not is_local:
             folder = metadata.bring(files, views)

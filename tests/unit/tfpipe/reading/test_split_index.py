@@ -85,6 +85,22 @@ def test_the_default_cache_is_in_the_home_folder(brought, monkeypatch):
     assert found.cache == tfpipe.ShardCache(str(directory))
 
 
+def test_without_a_home_folder_data_with_a_cache_are_refused(
+    brought, data_dir, monkeypatch
+):
+    monkeypatch.delenv("TFPIPE_SHARD_CACHE", raising=False)
+    monkeypatch.setattr(split_index.os.path, "expanduser", lambda path: path)
+
+    assert split_index.find_storage(data_dir, "auto").cache is None
+    for choice in ("auto", "direct"):
+        with pytest.raises(ValueError, match="TFPIPE_SHARD_CACHE must name a folder"):
+            split_index.find_storage("https://host/a", choice)
+    monkeypatch.setattr(split_index.generations, "is_growing", lambda files: True)
+    with pytest.raises(ValueError, match="TFPIPE_SHARD_CACHE must name a folder"):
+        split_index.find_storage(data_dir, "auto")
+    assert not brought
+
+
 @pytest.mark.parametrize(
     ("place", "options", "error", "message"),
     [
