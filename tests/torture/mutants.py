@@ -365,16 +365,18 @@ def _survivors(
     room: str, items: Sequence[WorkItem], options: argparse.Namespace
 ) -> list[WorkItem]:
     """Returns the survivors of the stored run, wherever their lines are now."""
-    stored = {_key(mutant) for mutant in _stored(options)[room]["survivors"]}
+    stored = {_key(mutant): mutant for mutant in _stored(options)[room]["survivors"]}
     starts = {key[:2] for key in stored}
-
-    def survived(mutation: MutationSpec) -> bool:
+    found: dict[tuple[str, ...], list[tuple[bool, int, int]]] = {}
+    for number, item in enumerate(items):
+        mutation = item.mutations[0]
         start = mutation.definition_name or "", mutation.operator_name
-        if start not in starts or not _is_valid(mutation):
-            return False
-        return _key(_description(mutation)) in stored
-
-    return [item for item in items if survived(item.mutations[0])]
+        if start in starts and _is_valid(mutation):
+            mutant = _description(mutation)
+            if was := stored.get(_key(mutant)):
+                moved = mutant["file"] != was["file"], abs(mutant["line"] - was["line"])
+                found.setdefault(_key(mutant), []).append((*moved, number))
+    return [items[min(same)[2]] for same in found.values()]  # one of equal texts
 
 
 def _key(mutant: dict[str, Any]) -> tuple[str, ...]:
