@@ -310,7 +310,7 @@ def _brought(
     outer = tf.data.Dataset.from_generator(
         opened, output_signature=tf.TensorSpec([], tf.int64)
     )
-    return outer.flat_map(tf.autograph.experimental.do_not_convert(ahead))
+    return outer.flat_map(as_it_is(ahead))
 
 
 class _Iteration:

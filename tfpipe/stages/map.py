@@ -319,7 +319,7 @@ def _in_python(function: Op, batch: Example, results: Example) -> Example:
     """
     names, kinds = sorted(batch), sorted(results)
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @as_it_is  # type: ignore[untyped-decorator]
     def call(*values: tf.Tensor) -> list[tf.Tensor]:
         features = function(dict(zip(names, values, strict=True)))
         return [features[name] for name in kinds]
