@@ -467,8 +467,10 @@ def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
     try:
         with _database().cursor() as connection, sql.guarded(connection):
             yield connection
-    except fatal:  # a damaged file may end the database: the next query opens another
-        _database.cache_clear()
+    except Exception as error:
+        # A damaged file may end the database: the next query opens another.
+        if isinstance(error, fatal) or isinstance(error.__cause__, fatal):
+            _database.cache_clear()
         raise
 
 
