@@ -81,10 +81,12 @@ ways.first_keras.cpu_seconds .2fs: | a new iterator of `for_keras()`
 # performance 2026-11-24-tuning
 cases.serial map.tuned_of_best .2f: | one decode at a time
 cases.one reader.tuned_of_autotune .2f: | one reader
-# performance 2026-11-26-tuning
-cases.64 threads.tuned_of_best .2f: Batches have 32
-cases.cache that does not fit.tuned_of_best .2f: Batches have 32
+# performance 2026-11-28-tuning
+cases.no prefetch.tuned_of_best .2f: Batches have 32
+cases.given cache.tuned_of_best .2f: Batches have 32
 cases.tiny batch copies.tuned_of_best .2f: Batches have 32
+cases.cache that does not fit.tuned_of_autotune .2f: Batches have 32
+cases.given cache.tuned_of_autotune .2f: Batches have 32
 # entry_points 2026-11-26-decode-two-rows
 ways.tfpipe_default_uint8.cpu_ratio .2fs: | `imagenet_train`, nothing set |
 ways.entries_eval_uint8.cpu_ratio .2fs: | `imagenet_eval`, over
