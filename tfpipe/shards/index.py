@@ -463,14 +463,12 @@ def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
     Raises:
         OSError: If the system refuses a file, see `sql.system_error`.
     """
-    fatal = sql.engine().FatalException, sql.engine().InternalException
     try:
         with _database().cursor() as connection, sql.guarded(connection):
             yield connection
-    except Exception as error:
-        # A damaged file may end the database: the next query opens another.
-        if isinstance(error, fatal) or isinstance(error.__cause__, fatal):
-            _database.cache_clear()
+    except Exception:
+        # A damaged file may have ended the database: the next query opens another.
+        _database.cache_clear()
         raise
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfpipe import errors
-from tfpipe.shards import catalog, index, records
+from tfpipe.shards import catalog, index, records, sql
 
 INDEX = index.Index(
     name="flowers",
@@ -362,6 +362,27 @@ def test_a_catalog_that_ends_the_database_ends_no_later_query(copy_dir, data_dir
 
     assert "InternalException" in causes
     assert len(index.load_catalog(data_dir, "train", ["record"])["record"]) == 24
+
+
+def test_after_an_error_of_any_class_the_next_query_opens_a_database():
+    """A reader says the end of the database in an error of its own, with no cause."""
+
+    def fails(own_error, cause):
+        with index.catalog_connection():
+            assert index._database() is before
+            try:
+                raise sql.engine().InternalException("the end")
+            except sql.engine().Error as end:
+                if own_error is None:
+                    raise
+                raise own_error from (end if cause else None)
+
+    own = errors.BadIndexError("cannot be read")
+    for own_error, cause in ((None, False), (own, True), (own, False)):
+        before = index._database()
+        with pytest.raises(type(own_error) if own_error else sql.engine().Error):
+            fails(own_error, cause)
+        assert index._database() is not before, (own_error, cause)
 
 
 def test_a_disk_that_fails_is_not_blamed_on_the_catalog(data_dir):
