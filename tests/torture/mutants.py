@@ -2,8 +2,8 @@
 
 cosmic-ray makes the mutants: one operator, number, decorator or loop changed. The unit
 tests that reach the changed line test a sample of the mutants, in a copy of the tree.
-Each test run is a fork of this process, which has TensorFlow imported already. The work
-folder keeps the verdicts: a run that was killed goes on where it stopped.
+Each test run is a fork of this process, see forked_tests.py. The work folder keeps the
+verdicts: a run that was killed goes on where it stopped.
 
 A surviving mutant needs a test, or an entry with a reason in equivalent_mutants.json.
 """
@@ -11,33 +11,26 @@ A surviving mutant needs a test, or an entry with a reason in equivalent_mutants
 import argparse
 import ast
 import collections
-import dataclasses
 import datetime
 import difflib
 import filecmp
 import functools
-import gc
 import hashlib
-import importlib
 import itertools
 import json
 import linecache
-import math
 import os
 import pathlib
-import resource
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import coverage
-import pytest
+# Not `tests.torture`: the tests belong to the copy of the tree.
+import forked_tests
 from cosmic_ray.commands.init import init
 from cosmic_ray.mutating import use_mutation
 from cosmic_ray.plugins import get_operator
@@ -91,74 +84,6 @@ FOUND = ("*.sqlite", "*.json")
 OUTCOMES = ("killed", "timed out", "equivalent", "survived")
 # A survivor of these is called so. `--again` tests it with all tests that reach it.
 TEST_SECONDS_A_MUTANT = 4
-# A test with a mutant may take so much CPU time, and more if it takes long without. A
-# mutant that waits for what never comes takes none: other processes take some as well.
-CPU_SECONDS_A_TEST, CPU_FACTOR = 10, 10
-WALL_SECONDS_A_TEST, WALL_FACTOR = 60, 40
-# None of these starts a thread while it is imported: a fork has no other threads.
-IMPORTED_FIRST = (
-    *("PIL.Image", "duckdb", "fsspec", "hypothesis", "keras", "obstore"),
-    "xdist.remote",
-)
-ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TF_ENABLE_ONEDNN_OPTS": "0",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Reach:
-    """Which tests reach which lines of a room.
-
-    Args:
-        seconds: Of each test, in the order of the files.
-        contexts: Tests and shared fixtures by file and line.
-        fixtures: Those of each test.
-    """
-
-    seconds: dict[str, float]
-    contexts: dict[str, dict[str, list[str]]]
-    fixtures: dict[str, list[str]]
-
-    def tests(
-        self, path: pathlib.Path, line: int, limit: float = float("inf")
-    ) -> dict[str, float]:
-        """Returns the tests of a line with their seconds, those of its module first.
-
-        The quick ones stand before the slow ones. A statement that runs while its
-        module is imported is tested by all tests that reach the module, and one that no
-        test reaches by all tests of the room.
-
-        Args:
-            path: Of the module.
-            line: Of the module.
-            limit: Of the seconds of all tests.
-        """
-        lines = self.contexts.get(str(path), {})
-        among = {
-            context
-            for number in _statement(path, line)
-            for context in lines.get(str(number), ())
-        } or {context for contexts in lines.values() for context in contexts}
-        chosen = [
-            test
-            for test in self.seconds
-            if not among or test in among or not among.isdisjoint(self.fixtures[test])
-        ]
-        # Tests of one file stay together, as they share fixtures.
-        chosen.sort(
-            key=lambda test: (
-                f"/test_{path.name}::" not in test,
-                round(math.log10(self.seconds[test] + 0.001)),
-            )
-        )
-        sums = itertools.accumulate(self.seconds[test] for test in chosen)
-        return {
-            test: self.seconds[test]
-            for test, total in zip(chosen, sums, strict=True)
-            if total - self.seconds[test] <= limit
-        }
 
 
 def main() -> None:
@@ -177,9 +102,7 @@ def main() -> None:
     options.work_dir = options.work_dir.resolve()
     options.save_result = options.save_result.resolve()
 
-    os.environ.update(ENVIRONMENT)
-    for name in IMPORTED_FIRST:
-        importlib.import_module(name)
+    forked_tests.prepare()
     _copy_tree(options)
     os.chdir(options.work_dir / "tree")
     sys.dont_write_bytecode = True  # of mutants
@@ -232,8 +155,7 @@ def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
     """Returns the figures of a room and its survivors."""
     session = _session(room, options)
     for item in session.pending_work_items:
-        reach = _reach(room)
-        verdict = _verdict(item.mutations[0], reach, options)
+        verdict = _verdict(item.mutations[0], _reach(room), options)
         print(room, *verdict.values(), sep=" | ", flush=True)
         survived = verdict["outcome"] == "survived"
         outcome = TestOutcome.SURVIVED if survived else TestOutcome.KILLED
@@ -403,7 +325,7 @@ def _description(mutation: MutationSpec) -> dict[str, Any]:
 
 
 def _verdict(
-    mutation: MutationSpec, reach: Reach, options: argparse.Namespace
+    mutation: MutationSpec, reach: forked_tests.Reach, options: argparse.Namespace
 ) -> dict[str, Any]:
     mutant = _description(mutation)
     started = time.monotonic()
@@ -412,186 +334,14 @@ def _verdict(
         limit = float("inf") if options.again else TEST_SECONDS_A_MUTANT
         tests = reach.tests(mutation.module_path, mutation.start_pos[0], limit)
         with _applied(mutation):
-            outcome = _outcome(functools.partial(_run_tests, tests, Mutant(tests)))
+            outcome = forked_tests.outcome(tests)
     return mutant | {"outcome": outcome, "seconds": round(time.monotonic() - started)}
 
 
 @functools.cache
-def _statement(path: pathlib.Path, line: int) -> range:
-    """Returns the lines of the innermost statement at a line, without its body."""
-    found = range(line, line + 1)
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
-            starts = [part.lineno for part in getattr(node, "body", ())]
-            end = min(starts, default=(node.end_lineno or 0) + 1)
-            found = range(node.lineno, end) if line < end else range(line, line + 1)
-    return found
-
-
-@functools.cache
-def _reach(room: str) -> Reach:
-    """Runs the tests of a room without a mutant, once for a work folder."""
-    path = _log().with_name(f"{room}.json")
-    if not path.exists():
-        files = _files(ROOMS[room][1], below="tests/unit", pattern="test_*.py")
-        sys.dont_write_bytecode = False  # all runs share what this one compiles
-        if _outcome(lambda: _trace(files, path)) != "survived":
-            sys.exit(f"The tests of {room} fail without a mutant: see {_log()}.")
-        sys.dont_write_bytecode = True
-    return Reach(**json.loads(path.read_text()))
-
-
-def _trace(files: Sequence[pathlib.Path], path: pathlib.Path) -> int:
-    from tensorflow.python.ops.script_ops import FuncRegistry
-
-    call = FuncRegistry.__call__
-
-    def traced(*arguments: Any) -> Any:
-        if not sys.gettrace():  # a thread that TensorFlow started
-            sys.settrace(threading.gettrace())
-        return call(*arguments)
-
-    FuncRegistry.__call__ = traced
-    measured = coverage.Coverage(
-        data_file=None, config_file=False, source=["tfpipe", "converters"]
-    )
-    plugin = Tracer(measured)
-    measured.start()
-    code = _run_tests(files, plugin)
-    measured.stop()
-    data = measured.get_data()
-    contexts = {
-        str(pathlib.Path(file).relative_to(pathlib.Path.cwd())): {
-            line: [context for context in contexts if context]
-            for line, contexts in data.contexts_by_lineno(file).items()
-        }
-        for file in data.measured_files()
-    }
-    reach = Reach(plugin.seconds, contexts, plugin.fixtures)
-    path.write_text(json.dumps(dataclasses.asdict(reach)))
-    return code
-
-
-def _log() -> pathlib.Path:
-    return pathlib.Path.cwd().with_name("tests.txt")
-
-
-def _outcome(run: Callable[[], int]) -> str:
-    """Runs tests in a fork of this process, until the first failure or a limit."""
-    sys.stdout.flush()
-    # pytest would remove it when a test needs it, with what that test has patched.
-    shutil.rmtree(_log().with_name("tmp"), ignore_errors=True)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            log = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            sys.path[:0] = [os.getcwd()]
-            code = run()
-        finally:
-            os._exit(code)
-    try:
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise
-    if -code in (signal.SIGXCPU, signal.SIGALRM):
-        return "timed out"
-    return "killed" if code else "survived"
-
-
-class OnlyWhatIsTested:
-    """A plugin of pytest: no limit of CPU time, and nothing that keeps tests in it."""
-
-    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> bool | None:
-        """Leaves out the pipeline that saves all later tests some time."""
-        if fixturedef.argname != "_first_pipeline":
-            return None
-        fixturedef.cached_result = (None, fixturedef.cache_key(request), None)
-        return True
-
-    def pytest_collection_finish(self) -> None:
-        """A mutant that takes more time is the business of this module."""
-        sys.modules["tests.unit.conftest"].MAX_CPU_SECONDS_BUSY = float("inf")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        """At its end pytest looks through all that is in memory for garbage."""
-        gc.freeze()
-
-
-class Tracer:
-    """A plugin of pytest: tells coverage what runs, and takes the times.
-
-    Args:
-        measured: The running coverage.
-    """
-
-    def __init__(self, measured: coverage.Coverage) -> None:
-        self._measured = measured
-        self.seconds: dict[str, float] = {}
-        self.fixtures: dict[str, list[str]] = {}
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Notes the fixtures and the CPU time of a test."""
-        self._test = item.nodeid
-        self._measured.switch_context(self._test)
-        before = time.process_time()
-        result = yield
-        self.seconds[self._test] = time.process_time() - before
-        self.fixtures[self._test] = getattr(item, "fixturenames", [])
-        return result
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
-        """A fixture that tests share runs for all of them."""
-        if fixturedef.scope != "function":
-            self._measured.switch_context(fixturedef.argname)
-        try:
-            return (yield)
-        finally:
-            self._measured.switch_context(self._test)
-
-
-class Mutant:
-    """A plugin of pytest: chosen tests, with limits of their times.
-
-    Args:
-        tests: Node ids in order, with the CPU seconds without a mutant.
-    """
-
-    def __init__(self, tests: dict[str, float]) -> None:
-        self._tests = tests
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Takes the chosen tests, in their order."""
-        named = {item.nodeid: item for item in items}
-        items[:] = [named[test] for test in self._tests if test in named]
-
-    def pytest_sessionstart(self) -> None:
-        """Limits the time of the imports."""
-        self._limit(0)
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Limits the time of a test."""
-        self._limit(self._tests[nodeid])
-
-    def _limit(self, seconds: float) -> None:
-        limit = time.process_time() + CPU_SECONDS_A_TEST + CPU_FACTOR * seconds
-        limits = math.ceil(limit), resource.RLIM_INFINITY
-        resource.setrlimit(resource.RLIMIT_CPU, limits)
-        signal.alarm(math.ceil(WALL_SECONDS_A_TEST + WALL_FACTOR * seconds))
-
-
-def _run_tests(tests: Iterable[Any], plugin: Tracer | Mutant) -> int:
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-    options.append(f"--basetemp={_log().with_name('tmp')}")
-    files = {str(test).partition("::")[0]: None for test in tests}
-    return int(pytest.main([*options, *files], plugins=[OnlyWhatIsTested(), plugin]))
+def _reach(room: str) -> forked_tests.Reach:
+    files = _files(ROOMS[room][1], below="tests/unit", pattern="test_*.py")
+    return forked_tests.read_reach(pathlib.Path.cwd().with_name(f"{room}.json"), files)
 
 
 if __name__ == "__main__":
