@@ -81,13 +81,15 @@ class DataVersion:
 
         A store without an answer tells nothing.
         """
+        if not self.digest:
+            return None
         try:
             now = index.describe(self.files.read(index.INDEX_NAME)).digest
         except errors.MissingFileError:
             now = "none"
         except errors.RemoteError:
             return None
-        if self.digest in ("", now):
+        if now == self.digest:
             return None
         return errors.RemoteError(
             f"{self.files.location.shown} was replaced while it was read: "

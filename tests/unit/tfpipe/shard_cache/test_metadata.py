@@ -192,3 +192,28 @@ def test_a_side_file_that_is_missing_is_a_fault_of_the_data_set(
 
     with pytest.raises(errors.BadIndexError, match="catalog"):
         metadata.bring_side_file(files, known, index.CATALOG_NAME, tmp_path)
+
+
+def test_the_store_is_asked_whether_a_data_set_was_replaced_unless_it_grows(
+    copy_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked, read = copy_dir / index.INDEX_NAME, list[str](), Files.read
+    files, digest = Files(str(copy_dir)), index.describe_file(path).digest
+
+    def note(files: Files, name: str) -> bytes:
+        asked.append(name)
+        return read(files, name)
+
+    monkeypatch.setattr(Files, "read", note)
+    for change, now in (
+        (lambda: None, None),
+        (lambda: path.write_text("{}"), index.describe(b"{}").digest),
+        (path.unlink, "none"),
+    ):
+        change()
+        asked.clear()
+        error = metadata.DataVersion(files, digest).replaced()
+        assert asked == [index.INDEX_NAME]
+        assert error is None if now is None else f"has {now} now" in str(error)
+        assert metadata.DataVersion(files).replaced() is None
+        assert asked == [index.INDEX_NAME]
