@@ -157,7 +157,7 @@ class Tuning:
         content |= {"tuning": dataclasses.asdict(self), **rest}
         text = json.dumps(content, indent=1) + "\n"
         # Each rank of a job may search, and they end at the same time.
-        atomic.write(pathlib.Path(path), text.encode(), several=True)
+        atomic.write_chosen(pathlib.Path(path), text.encode())
 
     @classmethod
     def load(

@@ -17,8 +17,9 @@ from typing import Any
 from benchmarks.results import checks
 from tfpipe.cli import output as cli_output
 
-# Names of what a process has open; the name of a file behind one may be replaced.
-_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/")
+# Names of what the process has open, with its number.
+_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_STREAMS |= {f"/dev/fd/{descriptor}": descriptor for descriptor in range(100)}
 
 
 def now() -> datetime.datetime:
@@ -45,25 +46,38 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def write_text(text: str, path: pathlib.Path) -> None:
-    """Writes a file, which is never half written under its name."""
-    is_pipe = path.exists() and not path.is_file()  # or a device
-    if is_pipe or str(path).startswith(_STREAMS):
-        path.write_text(text, encoding="utf-8")
-        return
-    part = path.with_name(f".{path.name}.part")
+    """Writes a file, which is never half written under its name.
+
+    A symbolic link stays, and the file behind it is replaced. A pipe or a device gets
+    the text. /dev/stdout is what the process has open: the text follows what was
+    printed, and what is printed later follows the text. Several processes may write the
+    file at once.
+    """
+    target, content = os.fspath(path), text.encode()
     try:
-        try:
-            with open(part, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        if target in _STREAMS or (path.exists() and not path.is_file()):
+            print(end="", flush=True)
+            opened = _STREAMS.get(target, target)
+            with open(opened, "wb", closefd=opened == target) as file:
+                file.write(content)
+        else:
+            _replace(path.resolve() if path.is_symlink() else path, content)
     except OSError as error:
-        error.filename = str(path)
+        error.filename = target
         del error.filename2  # None would be printed
         raise
+
+
+def _replace(path: pathlib.Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:

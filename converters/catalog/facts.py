@@ -268,4 +268,4 @@ def write(text: str, path: pathlib.Path) -> None:
     """
     # Names of files may hold bytes that are no UTF-8.
     content = text.encode(errors="backslashreplace")
-    atomic.write(path, content, fsync=False)
+    atomic.write_chosen(path, content, fsync=False)

@@ -247,7 +247,7 @@ def save(sheet: PIL.Image.Image, path: pathlib.Path) -> None:
         OSError: If it cannot be written.
     """
     require_name(path)
-    atomic.write(path, encode(sheet, FORMATS[path.suffix.lower()]), fsync=False)
+    atomic.write_chosen(path, encode(sheet, FORMATS[path.suffix.lower()]), fsync=False)
 
 
 def encode(sheet: PIL.Image.Image, kind: str, *, quality: int = _QUALITY) -> bytes:

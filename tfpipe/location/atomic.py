@@ -12,8 +12,9 @@ import pathlib
 from collections.abc import Iterator
 from typing import IO
 
-# Names of what a process has open; the name of a file behind one may be replaced.
-_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/")
+# Names of what the process has open, with its number.
+_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_STREAMS |= {f"/dev/fd/{descriptor}": descriptor for descriptor in range(100)}
 
 
 @contextlib.contextmanager
@@ -116,25 +117,42 @@ def _without_leftovers(path: pathlib.Path) -> Iterator[None]:
         os.close(folder)
 
 
-def write(
-    path: pathlib.Path, content: bytes, *, fsync: bool = True, several: bool = False
-) -> None:
+def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
     """Replaces a file in one step: a reader sees the old content or the new content.
 
     Args:
-        path: The file. A pipe or a device, such as /dev/stdout, gets the content.
+        path: The file.
         content: The new content.
         fsync: Whether to wait until content and name survive a power loss.
-        several: Whether processes may write the file at once, see `part` of `new_file`.
 
     Raises:
         OSError: If the file cannot be written.
     """
-    if str(path).startswith(_STREAMS) or (path.exists() and not path.is_file()):
-        with naming(path):
-            path.write_bytes(content)
+    _replace(path, content, part=path.with_name(f".{path.name}.tmp"), fsync=fsync)
+
+
+def write_chosen(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
+    """Writes a file whose path a user chose, as `write` does.
+
+    A symbolic link stays, and the file behind it is replaced. A pipe or a device gets
+    the content. /dev/stdout is what the process has open: the content follows what was
+    printed, and what is printed later follows the content. Several processes may write
+    the file at once.
+    """
+    name = os.fspath(path)
+    if name in _STREAMS or (path.exists() and not path.is_file()):
+        print(end="", flush=True)
+        opened = _STREAMS.get(name, name)
+        with naming(path), open(opened, "wb", closefd=opened == name) as file:
+            file.write(content)
         return
-    part = None if several else path.with_name(f".{path.name}.tmp")
+    target = path.resolve() if path.is_symlink() else path
+    _replace(target, content, part=None, fsync=fsync)
+
+
+def _replace(
+    path: pathlib.Path, content: bytes, *, part: pathlib.Path | None, fsync: bool
+) -> None:
     with naming(path), new_file(path, part=part, fsync=fsync) as new:
         new.write_bytes(content)
     if fsync:

@@ -141,7 +141,7 @@ class StateCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is
             return
         path = os.fspath(self._path).format(epoch=self._epoch + 1, **names)
         content = self.saved.state.to_json() + "\n"
-        atomic.write(pathlib.Path(path), content.encode())
+        atomic.write_chosen(pathlib.Path(path), content.encode())
 
 
 class WaitProbe:

@@ -2,13 +2,14 @@
 
 import json
 import math
-import pathlib
+import os
 import resource
 
 import pytest
 
 from benchmarks.reporting import output
 from benchmarks.results import checks
+from tests.support.data import chosen_paths
 
 RESULT = {
     "command": "benchmarks.train",
@@ -68,15 +69,27 @@ def test_a_text_is_written_whole_or_not_at_all(tmp_path):
 
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    output.write_text("nothing", pathlib.Path("/dev/null"))
-    assert pathlib.Path("/dev/null").is_char_device()
 
 
-def test_what_is_open_gets_the_text(capfd):
-    """stdout is a file here, as after `> page.html`."""
-    output.write_text("a page", pathlib.Path("/dev/fd/1"))
+def test_a_path_that_a_user_chose_stays_what_it_is(tmp_path, capfd):
+    chosen_paths.assert_stay(
+        lambda path, text: output.write_text(text, path), tmp_path, capfd
+    )
 
-    assert capfd.readouterr().out == "a page"
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path, monkeypatch):
+    path, real_fsync = tmp_path / "page.html", os.fsync
+
+    def fsync(descriptor):
+        monkeypatch.setattr(os, "fsync", real_fsync)
+        output.write_text("of another", path)  # while the first is on its way
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    output.write_text("a page", path)
+
+    assert path.read_text() == "a page"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_error_names_the_file_and_no_hidden_one(tmp_path):

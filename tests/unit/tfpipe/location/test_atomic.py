@@ -2,11 +2,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import pathlib
 import resource
 
 import pytest
 
+from tests.support.data import chosen_paths
 from tfpipe.location import atomic
 
 
@@ -58,17 +58,10 @@ def test_an_error_names_the_file_and_no_hidden_one(tmp_path):
         assert str(caught.value).endswith(f": '{path}'")
 
 
-def test_a_pipe_and_what_is_open_get_the_content(tmp_path, capfd):
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    atomic.write(tmp_path / "pipe", b"new")
-    assert os.read(reader, 9) == b"new"
-    os.close(reader)
-
-    atomic.write(pathlib.Path("/dev/stdout"), b"a page")
-    assert capfd.readouterr().out == "a page"
-    atomic.write(pathlib.Path("/dev/null"), b"a page")
-    assert pathlib.Path("/dev/null").is_char_device()
+def test_a_path_that_a_user_chose_stays_what_it_is(tmp_path, capfd):
+    chosen_paths.assert_stay(
+        lambda path, text: atomic.write_chosen(path, text.encode()), tmp_path, capfd
+    )
 
 
 @pytest.mark.parametrize("has_old", [True, False])
