@@ -1,4 +1,4 @@
-"""What is in a folder of this machine: files, folders and links of every kind."""
+"""tfpipe.location.browse lists files, folders and links of every kind in a folder."""
 
 import pathlib
 

@@ -221,20 +221,24 @@ def test_rates_of_other_reads_cannot_be_told_where_reading_matters(share, is_tol
     assert profile.doubt(tfpipe.Tuning(num_parallel_maps=2)) == ""
 
 
+def share_beside(others):
+    """The share of two cores of which other processes had so many."""
+    return HostShare(
+        seconds=1.0,
+        num_cores=2,
+        own_cores=2,
+        others_cpu_seconds=others,
+        stolen_seconds=0.0,
+    )
+
+
 def test_rates_of_other_threads_cannot_be_told_where_the_host_was_busy():
     one, two = (tfpipe.Tuning(private_threadpool_size=n) for n in (1, 2))
     for others, said in [
         (0.0, ""),
         (1.5, "busy, with 2 threads of the pipeline, not 1"),
     ]:
-        share = HostShare(
-            seconds=1.0,
-            num_cores=2,
-            own_cores=2,
-            others_cpu_seconds=others,
-            stolen_seconds=0.0,
-        )
-        profile = made_profile(*FIGURES, host_share=share)
+        profile = made_profile(*FIGURES, host_share=share_beside(others))
 
         assert said in profile.doubt(one)
         assert bool(profile.doubt(one)) is bool(said)
@@ -259,20 +263,13 @@ def test_no_rate_can_be_told_where_little_but_reading_is_done():
     ],
 )
 def test_no_number_of_calls_is_told_that_the_figures_do_not_bear(wait, others, said):
-    share = HostShare(
-        seconds=1.0,
-        num_cores=2,
-        own_cores=2,
-        others_cpu_seconds=others,
-        stolen_seconds=0.0,
-    )
     costs = [
         cost_of(0, 0, kind="serial"),
         cost_of(1, 1),
         cost_of(2, 0, wait=wait, calls=2),
     ]
 
-    found = made_profile(*costs, host_share=share).bottleneck
+    found = made_profile(*costs, host_share=share_beside(others)).bottleneck
 
     assert said in found.sentence
 
