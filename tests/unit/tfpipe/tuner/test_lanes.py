@@ -7,9 +7,11 @@ import pytest
 
 import tfpipe
 from tests.support.data.artificial import decoded_again_and_again
+from tests.support.faults.clock import Clock
 from tfpipe.tuner import lanes, race, space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Setting
+from tfpipe.tuner.time_limit import Deadline
 
 IN_RAM = Placement(where="ram", num_ops=3)
 
@@ -44,10 +46,8 @@ def built(monkeypatch):
     return pipelines
 
 
-def of_given(given, *, left=lambda part=1.0: 9.0):
-    deadline = types.SimpleNamespace(
-        clock=lambda: 0.0, left=left, show=lambda what: None, limit=100.0
-    )
+def of_given(given, *, limit=100.0, clock=None):
+    deadline = Deadline(limit, clock=clock or Clock())
     return lanes.Lanes(given, space.opened(given), deadline)
 
 
@@ -81,11 +81,15 @@ def test_caches_are_filled_and_those_of_the_search_are_closed(
     assert [cache._stores is stores[1][0] for cache in closed] == [True]
 
 
-def test_filling_ends_with_the_time(built, data_dir):
-    left = iter([2.0, 2.0, 1.0, 0.0])
-    tested = of_given(
-        decoded_again_and_again(data_dir), left=lambda part=1.0: next(left, -1.0)
-    )
+def test_filling_ends_with_the_time(built, data_dir, monkeypatch):
+    clock, pull = Clock(), Runner.pull
+
+    def pull_in_a_second(runner, num_elements):
+        clock.move(1.0)
+        pull(runner, num_elements)
+
+    monkeypatch.setattr(Runner, "pull", pull_in_a_second)
+    tested = of_given(decoded_again_and_again(data_dir), limit=2.0, clock=clock)
 
     runner = tested.add("a", Setting(tuning=tfpipe.Tuning(), cache=IN_RAM))
 
@@ -93,17 +97,17 @@ def test_filling_ends_with_the_time(built, data_dir):
 
 
 def test_the_original_pipeline_races_though_another_took_most_of_the_time(
-    built, data_dir
+    built, data_dir, monkeypatch
 ):
-    now = [0.0]
-    deadline = types.SimpleNamespace(
-        clock=lambda: now[0], left=lambda part=1.0: 9.0 - now[0], show=len, limit=9.0
-    )
-    pipeline = decoded_again_and_again(data_dir)
-    tested = lanes.Lanes(pipeline, space.opened(pipeline), deadline)
+    clock = Clock()
+
+    def build_in_five_seconds(dataset):
+        clock.move(5.0)
+        return Runner()
+
+    monkeypatch.setattr(lanes, "Runner", build_in_five_seconds)
+    tested = of_given(decoded_again_and_again(data_dir), limit=9.0, clock=clock)
     bare = Setting(tuning=tfpipe.Tuning())
-    build = tested.runner
-    tested.runner = lambda setting: now.__setitem__(0, now[0] + 5.0) or build(setting)
 
     added = [
         tested.add(name, setting) is not None
