@@ -1,9 +1,9 @@
 """The file of an export with all labels and further columns: columns.pqt, of Parquet.
 
-In: a plan whose catalog has columns beside the usual ones, and its items. Out: a row
+In: a plan whose catalog has columns beside the usual columns, and its items. Out: a row
 for each image, by the name that a converter gives the image of the export. The
-converters find the file beside the images. Types are those of the catalog; labels are
-names of classes.
+converters find the file beside the images. Types are the types of the catalog; labels
+are names of classes.
 """
 
 import json
@@ -69,7 +69,7 @@ def write(plan: ExportPlan, folder: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def _in_records(plan: ExportPlan) -> list[str]:
-    """Returns the columns that the records have as features too, by the first one."""
+    """Returns the columns that the first record has as features, too."""
     keys = {more_columns.key_of(name): name for name in plan.columns}
     entries = locate(next(read_items(plan, plan.parts[0])).data).entries
     return [name for key, name in keys.items() if key in entries]

@@ -10,8 +10,8 @@ is an ordinary JPEG with the same metadata.
 `turn` moves the blocks, and changes signs in them. A side can only be mirrored if it
 ends with a whole block.
 
-The C library that `python -m tfpipe.native` builds does the work; it keeps no state
-between calls, so that threads may share it.
+The C library of `python -m tfpipe.native` does the work. The library keeps no state
+between calls, so threads may share the library.
 """
 
 from typing import NamedTuple
@@ -24,13 +24,13 @@ class Recoded(NamedTuple):
     """A JPEG after the attempt to rewrite or turn it.
 
     Attributes:
-        encoded: The new JPEG, or the same bytes if none was made.
-        left: Why none was made: "damaged" (libjpeg fails or warns), "arithmetic",
+        encoded: The new JPEG, or the same bytes if there is no new JPEG.
+        left: Why there is none: "damaged" (libjpeg fails or warns), "arithmetic",
             "precision" (not 8 bits), "too_many_pixels", "incomplete" (progressive,
-            without the last bits), "unwritable" (cannot be one scan); from `rewrite`
-            also "late_markers" (metadata after the first scan); from `turn` also "edge"
-            (a side to be mirrored ends within a block) and "components" (neither 1 nor
-            3). Empty if one was made.
+            without the last bits), "unwritable" (cannot be a single scan); from
+            `rewrite` also "late_markers" (metadata after the first scan); from `turn`
+            also "edge" (a side to be mirrored ends within a block) and "components"
+            (neither 1 nor 3). Empty if there is a new JPEG.
     """
 
     encoded: bytes
@@ -38,11 +38,11 @@ class Recoded(NamedTuple):
 
 
 def require(policy: Policy) -> None:
-    """Checks that what a policy asks for can be done on this machine.
+    """Checks whether the machine can do all that a policy asks for.
 
     Raises:
         ValueError: If the library is needed, and is not built or does not load; the
-            message says what to do.
+            message names the remedy.
     """
     flags = {
         "--restart_rows": policy.restart_rows,
@@ -56,7 +56,7 @@ def require(policy: Policy) -> None:
 
 
 def rewrite(encoded: bytes) -> Recoded:
-    """Rewrites a JPEG, unless it is of a kind that must stay as it is.
+    """Rewrites a JPEG, unless a JPEG of its kind must stay as it is.
 
     Raises:
         ValueError: If the library is not built or does not load.
@@ -66,9 +66,9 @@ def rewrite(encoded: bytes) -> Recoded:
 
 
 def turn(encoded: bytes, orientation: int) -> Recoded:
-    """Turns and mirrors a JPEG so that it is upright, unless this would lose something.
+    """Turns and mirrors a JPEG to be upright, unless something would be lost.
 
-    The result has no metadata except those that tell the colors and the density.
+    The result has no metadata except the colors and the density.
 
     Args:
         encoded: A JPEG of 1 or 3 components.
@@ -87,7 +87,7 @@ def turn(encoded: bytes, orientation: int) -> Recoded:
 def vary(encoded: bytes, *, seed: int, mirror: bool) -> Recoded:
     """Writes the same coefficients of a JPEG with other Huffman codes.
 
-    `replicas.vary` explains it.
+    `replicas.vary` explains why.
 
     Raises:
         ValueError: If the seed is out of range, or the library is not built or does not

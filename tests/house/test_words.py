@@ -35,9 +35,10 @@ _REWRITTEN_ROOMS = {
     "converters/jobs/": "job rebuild work_dir",
     "tfpipe/cache/": "folders",
     "tfpipe/consumers/": "numpy_batches reminder",
-    "tfpipe/native/": "libraries",
+    "tfpipe/native/": "libraries selection",
     "tfpipe/ops/": "augment basic boxes crop pil_functions",
-    "tfpipe/profiling/": "limits profile profile_runs stage_costs timed_reader",
+    "tfpipe/profiling/": "host_share limits process_usage profile profile_runs "
+    "stage_costs timed_reader",
     "tfpipe/reading/": "building order read_path read_ahead sampling source "
     "split_index state windows",
     "tfpipe/location/": "atomic location object_store",
@@ -54,7 +55,7 @@ REWRITTEN: tuple[str, ...] = (
     *(path.relative_to(ROOT).as_posix() for path in NATIVE),
     *(f"converters/catalog/{name}.py" for name in ("near_duplicates", "question")),
     *(f"converters/exports/{name}.py" for name in ("array_record", "run")),
-    "converters/images/prepare.py",
+    *(f"converters/images/{name}.py" for name in ("lossless", "prepare")),
     *(f"converters/inputs/tables/{name}.py" for name in ("columns", "spool", "sql")),
     "converters/jobs/division.py",
     *(f"converters/options/{name}.py" for name in ("job",)),

@@ -1,8 +1,7 @@
 """Reading shards by URL with TensorFlow's own readers, through tensorflow-io.
 
-In: the URL of a data set. Out: nothing; TensorFlow can then read files by URLs of this
-scheme, or an error says what is missing. TensorFlow is imported when it is first asked
-for.
+In: the URL of a data set. Out: nothing; TensorFlow can then read files by URLs of the
+same scheme, or an error says what is missing. `prepare` imports TensorFlow.
 """
 
 import atexit
@@ -47,15 +46,15 @@ def require_scheme(location: Location) -> None:
 def prepare(location: Location) -> None:
     """Makes TensorFlow able to read the files of a URL.
 
-    Environment variables that TensorFlow's file systems read are set where they are
-    not, from the usual ones of the store.
+    TensorFlow's file systems read environment variables of their own. Missing variables
+    are set from the usual variables of the store.
 
     Args:
         location: A URL.
 
     Raises:
-        ValueError: If tensorflow-io is not installed, does not load with this
-            TensorFlow, or does not read URLs of this scheme.
+        ValueError: If tensorflow-io is not installed, does not load with the installed
+            TensorFlow, or does not read URLs of the scheme.
         RemoteError: If the settings of the store are wrong.
     """
     scheme = location.scheme
@@ -66,7 +65,7 @@ def prepare(location: Location) -> None:
     import tensorflow as tf
 
     with warnings.catch_warnings():
-        # tensorflow-io warns if it does not fit TensorFlow; the error below says more.
+        # tensorflow-io that does not fit TensorFlow warns; the error below says more.
         warnings.simplefilter("ignore")
         try:
             import tensorflow_io  # noqa: F401
@@ -83,7 +82,7 @@ def prepare(location: Location) -> None:
 
 
 def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that tensorflow-io needs for what the usual ones say.
+    """Returns the variables of tensorflow-io that say the same as the usual variables.
 
     Args:
         environ: The environment.
@@ -93,7 +92,8 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """
     usual = aws.settings(environ)
     settings = {_S3_NAMES[name]: value for name, value in usual.items()}
-    # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
+    # With parts, tensorflow-io reads at least 50 MB at a time, and may abort when
+    # Python exits.
     settings["S3_DISABLE_MULTI_PART_DOWNLOAD"] = "1"
     if limits.TIME_LIMIT in environ:
         seconds = limits.seconds()
@@ -105,10 +105,10 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def _skip_destructors_at_exit() -> None:
     """Ends the process with its exit code before the libraries' destructors run.
 
-    The one of tensorflow-io's s3 ends the process with SIGABRT, after all work is done.
-    Python has flushed its files by then, and called what `atexit` was given.
+    The destructor of tensorflow-io's s3 ends the process with SIGABRT, after all work
+    is done. Python has flushed its files by then, and called all functions of `atexit`.
     """
     libc = ctypes.CDLL(None)
-    # The C library calls what was registered last first, here _exit(exit code).
+    # The C library calls the last registered function first, here _exit(exit code).
     libc.on_exit(libc._exit, None)
     atexit.register(libc.fflush, None)

@@ -1,7 +1,7 @@
-"""Selects the op that makes crops, and builds the native one where it is missing.
+"""Selects the op for crops, and builds the native op where the op is missing.
 
 In: "auto", "native" or "stock". Out: the op that runs. The first pipeline on a host
-compiles the native op, so that nobody has to know of a command to get the fastest path.
+compiles the native op, so that nobody needs to know a command to get the fastest path.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ BUILDS = "TFPIPE_NATIVE_BUILD"
 
 
 def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
-    """Returns which op makes crops; "auto" is the native op if it can be had.
+    """Returns the op for crops; "auto" is the native op wherever the op can be had.
 
-    An op that is not built yet is compiled, which takes about ten seconds; a line on
-    stderr says so. The processes of a host compile it once. If it cannot be compiled,
-    or $TFPIPE_NATIVE_BUILD is 0, the stock ops make the crops, and a line on stderr
-    says why, once for each process and reason.
+    A missing op is compiled in about ten seconds; a line on stderr says so. The
+    processes of a host compile the op once. If the compiler fails, or
+    $TFPIPE_NATIVE_BUILD is 0, the stock ops make the crops, and a line on stderr says
+    why, once for each process and reason.
 
     Raises:
         ValueError: If `crop_op` is not known.
@@ -59,9 +59,9 @@ def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
     return "stock"
 
 
-@functools.cache  # a build that failed is not tried for each crop
+@functools.cache  # a failed build is not tried again for the next crop
 def _build_once(path: pathlib.Path) -> str:
-    """Builds the op; returns why it cannot be used all the same, or an empty text."""
+    """Builds the op; returns why the op cannot be used even so, or an empty text."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _alone(path):
@@ -73,7 +73,7 @@ def _build_once(path: pathlib.Path) -> str:
                     flush=True,
                 )
                 build.build_op(force=False)
-    except build.CompilerError:  # its message is long; the command shows it
+    except build.CompilerError:  # the command shows the long message
         return "the C++ compiler failed"
     except OSError as error:
         if error.errno is None:  # a message of ours
@@ -84,7 +84,7 @@ def _build_once(path: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def _alone(path: pathlib.Path) -> Iterator[None]:
-    """Keeps other processes of this host from building the same library."""
+    """Keeps other processes of the host from building the same library."""
     with open(path.with_suffix(".lock"), "w") as file:
         # Some network file systems have no locks: processes may then build at once.
         with contextlib.suppress(OSError):

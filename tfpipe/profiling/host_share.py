@@ -1,7 +1,7 @@
-"""Tells how much of the host other processes took while something was measured.
+"""Tells how much of the host other processes took during a measurement.
 
-In: a `ProcessMeter`. Out: a `HostShare`: CPU-seconds of this process, of all others and
-of the hypervisor, on the cores of this process; and a wait until the host is quiet.
+In: a `ProcessMeter`. Out: a `HostShare`: CPU-seconds of the process, of all others and
+of the hypervisor, on the cores of the process; and a wait until the host is quiet.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ _LOOK_SECONDS = 0.25
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostShare:
-    """The use of the cores that this process may use, while something was measured.
+    """The use of the cores of the process during a measurement.
 
     Attributes:
         seconds: Seconds by the clock.
-        num_cores: Number of these cores.
-        own_cores: Number of those that the pipeline has threads for. The ranks of a
+        num_cores: Number of cores that the process may use.
+        own_cores: Number of these cores with threads of the pipeline. The ranks of a
             host share its cores: others may have the rest.
         others_cpu_seconds: CPU-seconds of all other processes there.
         stolen_seconds: Seconds in which the hypervisor gave the cores to other
@@ -50,7 +50,7 @@ class HostShare:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether others had so little that figures need no remark."""
+        """Whether others had too little for a remark about the figures."""
         return self.taken <= QUIET_SHARE
 
     @property
@@ -73,7 +73,7 @@ class HostWatch:
     """Measures the share of others from its making on.
 
     Args:
-        own_cores: Number of cores that the pipeline has threads for; None is all.
+        own_cores: Number of cores for threads of the pipeline; None is all.
         meter: Reads the host.
     """
 
@@ -111,7 +111,7 @@ def wait_until_quiet(
 
     Args:
         most_seconds: Seconds after which the wait ends anyway.
-        own_cores: Number of cores that the pipeline has threads for; None is all.
+        own_cores: Number of cores for threads of the pipeline; None is all.
         meter: Reads the host.
     """
     meter = meter or ProcessMeter()

@@ -1,9 +1,9 @@
-"""Measures how fast a dataset is, and what each stage of a pipeline costs.
+"""Measures how fast a dataset is, and the costs of the stages of a pipeline.
 
 In: any dataset, or a `Pipeline`. Out: `ThroughputFigures` or a `PipelineProfile`.
 Elements are read inside tf.data, so that Python costs nothing. The cost of a stage is
 the difference between two prefixes of the pipeline: with the stage as the last stage,
-and without the stage. A prefix runs with one thread. Costs are CPU-seconds, which are
+and without the stage. A prefix runs with one thread. Costs are CPU-seconds: they are
 reliable on a busy host, too.
 """
 
@@ -46,10 +46,10 @@ class ThroughputFigures:
         cpu_seconds_per_element: CPU-seconds of the whole process, the median.
         seconds_to_first_element: Time from making the iterator to the first element.
         num_elements: Elements in a repeat.
-        examples_per_element: The batch size, if it is static: the first dimension of
-            all tensors, one of which has no other dimension. None if it is unknown.
+        examples_per_element: The static batch size: the first dimension of all tensors,
+            if at least one tensor has no other dimension. None if unknown.
         others_cores: Number of the cores of the pipeline that other processes had
-            meanwhile, on average; 0 if that is a small part of them.
+            meanwhile, on average; 0 if the number is a small part of them.
     """
 
     elements_per_second: float
@@ -63,7 +63,7 @@ class ThroughputFigures:
 
     @property
     def examples_per_second(self) -> float | None:
-        """Median rate times the batch size; None if that is unknown."""
+        """Median rate times the batch size; None if the batch size is unknown."""
         if self.examples_per_element is None:
             return None
         return self.elements_per_second * self.examples_per_element
@@ -157,11 +157,11 @@ def profile(
     time_limit: float | None = None,
     progress: bool = True,
 ) -> PipelineProfile:
-    """Measures what each stage of a pipeline costs and what limits the pipeline.
+    """Measures the costs of the stages of a pipeline, and what limits the pipeline.
 
-    It runs all prefixes of the pipeline in turns, then the whole pipeline as it is.
-    Caches are filled first, so the stages before a cache cost nothing. A pipeline that
-    ends begins again. It takes about `(number of stages + 4) * repeats * seconds`.
+    All prefixes of the pipeline run in turns, then the whole pipeline as it is. Caches
+    are filled first, so the stages before a cache cost nothing. A pipeline that ends
+    begins again. A profile takes about `(number of stages + 4) * repeats * seconds`.
 
     Example:
         >>> source = tfpipe.TFRecordSource("DIR", "train")
@@ -180,9 +180,9 @@ def profile(
             unknown.
         storage_bytes_per_second: Bandwidth of the storage, if known. None takes the
             bandwidth of the reader alone, unless all comes from the page cache.
-        time_limit: Seconds after which the profile gives up, with the element that is
-            being made then; None is as many as it needs. With a limit it makes
-            fewer rounds where the time is short.
+        time_limit: Seconds after which the profile gives up, at the end of the present
+            element; None is as many as the profile needs. With a limit the profile
+            makes fewer rounds where the time is short.
         progress: Whether to show a progress bar on stderr.
 
     Raises:

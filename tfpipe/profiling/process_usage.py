@@ -1,7 +1,7 @@
-"""Measures what this process uses of its host, and waits until it is idle.
+"""Measures how much of the host the process uses, and waits until the process is idle.
 
 In: the clocks, and `/proc/self` of the kernel. Out: seconds, CPU-seconds and bytes; the
-threads that are always busy. Where the kernel does not publish a figure, it is 0.
+threads that are always busy. A figure that the kernel does not publish is 0.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ QUIET_SHARE = 0.1
 _PROC = pathlib.Path("/proc/self")
 
 _LOOK_SECONDS = 0.2
-_BUSY_CORES = 0.01  # a thread that uses more of a core is busy
+_BUSY_CORES = 0.01  # a busy thread uses more of a core
 
-_IDLE_CORES = 0.1  # a process that uses less of a core is idle
+_IDLE_CORES = 0.1  # an idle process uses less of a core
 # Bytes: reading /proc/self/io is itself a read of some hundred.
 _IDLE_BYTES = 4096
 _GLANCE_SECONDS = 0.01
@@ -31,7 +31,7 @@ _MAX_WAIT_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """Time and bytes that the process spent, in all or for one element.
+    """The time and the bytes of a process, in all or for an element.
 
     Attributes:
         cpu: CPU-seconds of all threads.
@@ -40,8 +40,8 @@ class Spent:
             does not tell.
         bytes_read: Bytes read from files, out of the page cache or from the device.
         device_bytes: Bytes read from the device.
-        others: Seconds in which other processes and machines had all cores but one, and
-            more; 0 if that is a small part of the time.
+        others: Seconds in which other processes and machines had the last core, too; 0
+            if the part of the time is small.
     """
 
     cpu: float
@@ -57,7 +57,7 @@ class Spent:
 
     @property
     def wait(self) -> float:
-        """Seconds that are certainly without work, if one thread worked at a time.
+        """Seconds certainly without work, if a single thread worked at a time.
 
         Seconds in which others had the cores may have been without work or not.
         """
@@ -65,7 +65,7 @@ class Spent:
 
 
 class ProcessMeter:
-    """Reads what this process has used so far. Tests replace its methods.
+    """Reads the figures of the process so far. Tests replace the methods.
 
     Args:
         end: The `clock` after which `check_time` raises.
@@ -78,7 +78,7 @@ class ProcessMeter:
         """Raises if the time is over.
 
         Raises:
-            TimeoutError: If it is.
+            TimeoutError: If the time is over.
         """
         if self.seconds_left() < 0:
             raise TimeoutError(
@@ -107,24 +107,24 @@ class ProcessMeter:
         return sum(_scheduled(thread)[1] for thread in self.threads()) / 1e9
 
     def num_cores(self) -> int:
-        """Returns the number of cores that this process may use."""
+        """Returns the number of cores that the process may use."""
         return len(os.sched_getaffinity(0))
 
     def busy(self) -> tuple[float, float]:
-        """Returns the busy and the stolen seconds of these cores, since the boot."""
+        """Returns the busy and the stolen seconds of its cores, since the boot."""
         allowed = os.sched_getaffinity(0)
         times = psutil.cpu_times(percpu=True)
-        # A list that does not name the cores by their numbers is taken as a whole.
+        # A list without the numbers of the cores is taken as a whole.
         mine = [each for core, each in enumerate(times) if core in allowed] or times
         busy = sum(each.user + each.nice + each.system for each in mine)
         return busy, sum(getattr(each, "steal", 0.0) for each in mine)
 
     def others_seconds(self) -> float:
-        """Returns a clock that runs while others take the last core of this process.
+        """Returns a clock that runs while others take the last core of the process.
 
-        The difference of two readings is the core-seconds that others had beyond all
-        cores but one. It is below zero if they left more cores free. One thread is held
-        back only if others take the last core.
+        The difference of two readings is the core-seconds of others beyond all cores
+        but the last. The difference is below zero if others left more cores free. A
+        single thread is held back only if others take the last core.
         """
         return sum(self.busy()) - self.cpu() - (self.num_cores() - 1) * self.clock()
 
@@ -138,7 +138,7 @@ class ProcessMeter:
         return int(fields["rchar"]), int(fields["read_bytes"])
 
     def own_cpu(self) -> float:
-        """Returns the CPU-seconds of the thread that calls."""
+        """Returns the CPU-seconds of the calling thread."""
         return time.thread_time()
 
     def is_runnable(self, thread: str) -> bool:
@@ -159,7 +159,7 @@ class ProcessMeter:
         time.sleep(seconds)
 
     def spent_by(self, work: Callable[[], object]) -> Spent:
-        """Calls `work` and returns what the process spent meanwhile."""
+        """Calls `work` and returns the time and the bytes of the process meanwhile."""
         # The clocks are read last before the work and first after it: reading /proc
         # takes up to a millisecond.
         delay, before, others = self.delay(), self.bytes_read(), self.others_seconds()
@@ -175,8 +175,8 @@ class ProcessMeter:
     def busy_threads(self) -> list[str]:
         """Returns the ids of the threads that are busy now.
 
-        Called before any dataset is read, it finds the threads that are always busy,
-        such as that of Horovod, which polls. `wait_until_idle` ignores them.
+        A call before any dataset is read finds the threads that are always busy, such
+        as the polling thread of Horovod. `wait_until_idle` ignores these threads.
         """
         before = {thread: self.thread_cpu(thread) for thread in self.threads()}
         own = str(threading.get_native_id())
@@ -203,7 +203,7 @@ class ProcessMeter:
 
         Args:
             idle_seconds: How long the process must be idle. A dataset that waits for
-                storage must not be taken for one that is done.
+                storage must not be taken for a dataset with full buffers.
             ignored: Ids of threads that are never idle, see `busy_threads`.
             most_seconds: Seconds after which the wait ends anyway, at most 10.
 
@@ -237,7 +237,7 @@ class ProcessMeter:
 
 
 def _scheduled(thread: str) -> tuple[int, int]:
-    """Returns the nanoseconds that a thread ran, and that it waited for a core."""
+    """Returns the nanoseconds of a thread on a core, and of its waits for a core."""
     try:
         text = (_PROC / "task" / thread / "schedstat").read_text()
     except OSError:  # the thread has ended, or the kernel has no such file

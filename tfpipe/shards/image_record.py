@@ -1,11 +1,11 @@
 """The record of an image: the features that a converter writes, encoded fast.
 
-In: the fields of one image. Out: its `tf.train.Example` in a few pieces, the same bytes
-as `example.encode_example` returns. Features that many records share (class, size, no
-boxes) are encoded once and kept. Imports no TensorFlow.
+In: the fields of an image. Out: its `tf.train.Example` in a few pieces, the same bytes
+as `example.encode_example` returns. Features of many records (class, size, no boxes)
+are encoded once and kept. Imports no TensorFlow.
 
-Keys are those of the Inception ImageNet scripts, which tf_cnn_benchmarks, TF Model
-Garden, slim and DALI read.
+Keys are the keys of the Inception ImageNet scripts. tf_cnn_benchmarks, TF Model Garden,
+slim and DALI read them.
 """
 
 import functools
@@ -36,7 +36,7 @@ _KEPT = 1 << 14  # cached encodings; ImageNet has fewer classes and sizes
 
 
 class ImageRecord(NamedTuple):
-    """One image with its label, as it is stored.
+    """An image with its label, as stored.
 
     Attributes:
         encoded: JPEG bytes.
@@ -48,10 +48,10 @@ class ImageRecord(NamedTuple):
         text: Name of the class for people.
         filename: Base name of the source file.
         boxes: (xmin, ymin, xmax, ymax) of each object, relative, 0 to 1.
-        box_labels: Label of each box; None gives each the label of the image, which
-            then must be one label.
-        features: More features by key, from `example.int64_feature` and its like. Each
-            key comes before image/encoded in sorted order, as extra/score does.
+        box_labels: Label of each box; None gives all boxes the label of the image. The
+            image must have a single label then.
+        features: More features by key, from `example.int64_feature` and its like. All
+            keys come before image/encoded in sorted order, as extra/score does.
     """
 
     encoded: bytes
@@ -72,7 +72,7 @@ def encode_image(record: ImageRecord) -> Buffers:
     The labels of boxes are written under both keys that readers use.
 
     Raises:
-        ValueError: If the boxes have not one label each, or a key of `features` comes
+        ValueError: If a box has not exactly one label, or a key of `features` comes
             after image/encoded.
     """
     labels = (record.label,) if isinstance(record.label, int) else tuple(record.label)
