@@ -96,9 +96,9 @@ def concurrency(
 ) -> Concurrency:
     """Tells how a stage with every knob set runs, from its knob or its datasets.
 
-    AUTOTUNE counts as a call for each thread. A `Dataset.map` of plain ops without
-    num_parallel_calls counts as AUTOTUNE: by
-    Options.experimental_optimization.map_parallelization tf.data makes it parallel.
+    AUTOTUNE counts as a call for each thread. So does a `Dataset.map` of plain ops
+    without num_parallel_calls: tf.data makes it parallel, by
+    Options.experimental_optimization.map_parallelization.
     """
     if (known := concurrency_of_knob(stage, num_threads)) is not None:
         return known
