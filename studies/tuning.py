@@ -49,7 +49,7 @@ _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
 # Rounds of a profile and of its predicted pipelines, and the seconds of a pipeline.
 _NUM_PREDICTIONS, _ALONE_SECONDS = 3, 2.5
-# Of a turn in the search of the grid; of that search; and the rounds of its best.
+# Seconds of a turn in the grid, and of the whole grid; rounds of the race of its best.
 _TURN_SECONDS, _GRID_SECONDS, _NUM_FINAL = 0.4, 3600.0, 7
 
 
@@ -284,24 +284,22 @@ def best_of(
     from tfpipe.tuner import lanes, race, space
     from tfpipe.tuner.time_limit import Deadline
 
-    bare = space.opened(original)
-    num_batches = 0
+    bare, deadline = space.opened(original), Deadline(_GRID_SECONDS)
+    first = lanes.Lanes(original, bare, deadline)
+    if autotuned := first.add("AUTOTUNE", search.autotuned):
+        first.fill_for(autotuned)
+    first.close()
 
     def turns(named: lanes.Candidates, num_rounds: int) -> dict[str, Turns]:
-        nonlocal num_batches
-        lane = lanes.Lanes(original, bare, Deadline(_GRID_SECONDS))
-        lane.num_batches = num_batches
+        lane = lanes.Lanes(original, bare, deadline)
+        lane.num_batches = first.num_batches
         runners = {name: lane.add(name, setting) for name, setting in named.items()}
         can_run = {name: runner for name, runner in runners.items() if runner}
         try:
-            if not num_batches:
-                lane.fill_for(can_run["AUTOTUNE"])
-                num_batches = lane.num_batches
             return race.run(can_run, seconds=_TURN_SECONDS, num_rounds=num_rounds)
         finally:
             lane.close()
 
-    turns({"AUTOTUNE": search.autotuned}, 1)
     rates: dict[str, Turns] = {}
     for each, setting in enumerate(settings):
         rates |= turns({str(each): setting}, 1)
