@@ -26,7 +26,7 @@ from tfpipe.location.location import Location
 from tfpipe.location.system_reads import pread
 from tfpipe.shard_cache import generation_view
 from tfpipe.shard_cache.generation_view import Generation
-from tfpipe.shards import generations, index, records
+from tfpipe.shards import catalog, generations, index, records
 
 # Takes a number of bytes and a byte offset, and returns these bytes.
 Pread = Callable[[int, int], bytes]
@@ -290,7 +290,8 @@ def open_source(
 
     Raises:
         ValueError: If there is no data set, or it has no such split.
-        BadIndexError: If the index cannot be read, or a shard is missing or cut short.
+        BadIndexError: If the index cannot be read, the catalog is that of another
+            index, or a shard is missing or cut short.
         RemoteError: If the URL cannot be read.
     """
     files = None if location.is_local else Files(location)
@@ -309,6 +310,7 @@ def open_source(
     else:
         data_dir = location.absolute().path
         known = _load(data_dir)
+    catalog.check_catalog(known, data_dir, is_opening=True)
     if splits:
         for split in splits:
             index.require_split(known.splits, data_dir, split)
