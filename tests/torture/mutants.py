@@ -61,7 +61,7 @@ ROOMS = {
     "cache": ("tfpipe/cache", "tfpipe/cache"),
     "faults": (
         "tfpipe/stages/faults.py tfpipe/stages/stand_in.py",
-        "tfpipe/stages/test_faults.py",
+        "tfpipe/stages/test_faults.py tfpipe/reading/test_caches_heal.py",
     ),
     "jobs": (
         "converters/jobs",

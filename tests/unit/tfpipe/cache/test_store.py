@@ -76,7 +76,12 @@ def test_records_that_are_there_may_be_put_again(kept):
 
 
 def test_num_bytes_is_that_of_the_arrays_and_the_strings():
-    assert content().num_bytes == 5 * (1 + 4 + 6 + 4 + 16) + 1000
+    in_files = 5 * (1 + 4 + 6 + 4 + 16)
+
+    assert content().num_bytes == in_files + 1000
+    assert sum(store.layout([NUMBERS, LABEL, STRING], 5).values()) == in_files
+    flag = store.StoredFeature("flag", np.dtype(np.uint8))
+    assert store.num_bytes([flag], 5, string_bytes=0) == 5 * (1 + 4 + 1)
 
 
 def test_two_that_are_open_see_what_the_other_puts(tmp_path):

@@ -353,9 +353,11 @@ def test_what_succeeds_when_it_is_tried_again_is_delivered():
 
 @pytest.mark.parametrize("cache", [None, "ram"])
 @pytest.mark.parametrize("reading", ["native", "tensorflow"])
-@pytest.mark.parametrize(("record", "start_step"), [(23, 0), (1, 1)])
-def test_a_record_that_is_not_delivered_is_no_fault(
-    copy_dir, reading, cache, record, start_step
+@pytest.mark.parametrize(
+    ("record", "start_step", "stand_in"), [(23, 0, None), (1, 1, None), (17, 1, 18)]
+)
+def test_a_record_is_a_fault_only_if_it_is_delivered(
+    copy_dir, reading, cache, record, start_step, stand_in
 ):
     if reading == "native" and (cache or native_op.load()[0] is None):
         pytest.skip("the native op does not read here")
@@ -363,13 +365,15 @@ def test_a_record_that_is_not_delivered_is_no_fault(
     flip(path, offset + 50)
     options = {"image_size": 8, "batch_size": 5, "shuffle": "none", "reading": reading}
     options |= {"cache": cache and tfpipe.Cache(cache), "with_record_id": True}
+    options |= {"on_error": "skip", "max_faults": 1} if stand_in else {}
     pipeline = preset_over(tfpipe.imagenet_train, copy_dir, **options)
 
     batches = [*pipeline.build(start_step=start_step).as_numpy_iterator()]
 
-    delivered = [*range(5 * start_step, 20)]
+    delivered = [stand_in if n == record else n for n in range(5 * start_step, 20)]
     assert joined(batches, "record_id").tolist() == delivered
-    assert pipeline.faults.faults == []
+    faults = [fault.record_id for fault in pipeline.faults.faults]
+    assert faults == ([record] if stand_in else [])
 
 
 def test_a_length_that_turns_huge_after_the_source_was_made_is_one_fault(copy_dir):
