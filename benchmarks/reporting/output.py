@@ -4,7 +4,6 @@ In: the JSON object of a result. Out: the object as a line, and indented in a fi
 text is strict JSON: NaN and infinity, unknown to RFC 8259, become null.
 """
 
-import contextlib
 import datetime
 import json
 import math
@@ -46,14 +45,19 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def write_text(text: str, path: pathlib.Path) -> None:
+    """Writes a text in UTF-8 to a file, see `write_bytes`."""
+    write_bytes(text.encode(), path)
+
+
+def write_bytes(content: bytes, path: pathlib.Path) -> None:
     """Writes a file, which is never half written under its name.
 
     A symbolic link stays, and the file behind it is replaced. A pipe or a device gets
-    the text. /dev/stdout is what the process has open: the text follows what was
-    printed, and what is printed later follows the text. Several processes may write the
-    file at once.
+    the content. /dev/stdout is what the process has open: the content follows what was
+    printed, and what is printed later follows the content. Several processes may write
+    the file at once.
     """
-    target, content = os.fspath(path), text.encode()
+    target = os.fspath(path)
     try:
         if target in _STREAMS or (path.exists() and not path.is_file()):
             print(end="", flush=True)
@@ -81,8 +85,9 @@ def _replace(path: pathlib.Path, content: bytes) -> None:
 
 
 def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
-    """Writes files by their functions; an error costs only its file, which is removed.
+    """Writes files by their functions, each whole or not at all.
 
+    An error costs only its file; an older file of the name stays.
     The OSError after all functions names each failed file and its error.
     """
     problems = []
@@ -90,8 +95,6 @@ def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
         try:
             write_one()
         except Exception as error:  # a picture may fail in any way
-            with contextlib.suppress(OSError):
-                path.unlink()
             problems.append(f"{path} could not be written: {error}.")
     if problems:
         raise OSError(f"{' '.join(problems)} The result is complete on stdout.")

@@ -7,6 +7,7 @@ to the result, in order.
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import pathlib
 import sys
@@ -257,6 +258,7 @@ def _write_report(path: pathlib.Path, setting: Setting, result: dict[str, Any]) 
     """Writes the result and a picture of a batch; an error costs only its own file."""
     config = setting.config
     path.parent.mkdir(exist_ok=True)
+    picture = path.with_suffix(".png")
 
     def draw() -> None:
         batch = next(iter(setting.pipeline.build().take(1)))
@@ -264,8 +266,10 @@ def _write_report(path: pathlib.Path, setting: Setting, result: dict[str, Any]) 
         sheet = tfpipe.view.contact_sheet(
             batch, pipeline=setting.pipeline, class_names=names
         )
-        sheet.save(path.with_suffix(".png"))
+        content = io.BytesIO()
+        sheet.save(content, "PNG")
+        output.write_bytes(content.getvalue(), picture)
 
     # The JSON is written last: a report with a JSON file is complete.
-    pictures = {} if config.read_only else {path.with_suffix(".png"): draw}
+    pictures = {} if config.read_only else {picture: draw}
     output.write_each({**pictures, path: lambda: output.write(result, path)})

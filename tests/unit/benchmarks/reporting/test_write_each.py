@@ -19,8 +19,9 @@ def test_files_beside_one_that_fails_are_written(tmp_path: pathlib.Path) -> None
     picture, result = tmp_path / "a.png", tmp_path / "a.json"
 
     def draw() -> None:
-        picture.write_bytes(b"half a picture")
         raise RuntimeError("no such font")
+
+    picture.write_bytes(b"of an earlier run")
 
     with pytest.raises(
         OSError, match=r"a\.png could not be written: no such font\."
@@ -30,7 +31,7 @@ def test_files_beside_one_that_fails_are_written(tmp_path: pathlib.Path) -> None
         )
 
     assert "The result is complete on stdout." in str(error.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert picture.read_bytes() == b"of an earlier run"
     assert json.loads(result.read_text()) == {"a": 1}
 
 
