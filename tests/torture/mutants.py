@@ -102,6 +102,8 @@ def main() -> None:
     options.work_dir = options.work_dir.resolve()
     options.save_result = options.save_result.resolve()
 
+    # The result of a room changes the tree.
+    options.commit = _git("describe", "--always", "--dirty").strip()
     forked_tests.prepare()
     _copy_tree(options)
     os.chdir(options.work_dir / "tree")
@@ -173,7 +175,7 @@ def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
         minutes = earlier["minutes"]
     return {
         "date": str(datetime.date.today()),
-        "commit": _git("describe", "--always", "--dirty").strip(),
+        "commit": options.commit,
         "seed": options.seed,
         "mutants": counts.total(),
         **{name: counts[name] for name in OUTCOMES},
